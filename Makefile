@@ -1,0 +1,68 @@
+# Recipes for people and for CI; `make` alone lists them. Needs Python >= 3.11 with pip and venv, git and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up test unit lint format bench lock matrix clean
+
+help: ## List the recipes
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(VENV)/.runtime: requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ToolDock needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 $(MAKECMDGOALS)")'
+	@echo "Setting up $(VENV) (once) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
+	@echo "Installing the test tools (once) ..."
+	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+setup: $(VENV)/.runtime ## Prepare .venv from the lock
+
+up: $(VENV)/.runtime ## Run the gateway on loopback
+	@$(BIN)/tooldock up
+
+test: $(VENV)/.dev ## Lint, type-check and run the whole test suite with coverage
+	@$(MAKE) --no-print-directory lint
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest $(ARGS)
+	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage report
+
+unit: $(VENV)/.dev ## Run only the tests that start no processes
+	@$(BIN)/pytest -m "not process and not network" $(ARGS)
+
+lint: $(VENV)/.dev ## Check formatting, lint, types and the import contract
+	@$(BIN)/ruff format --check -q .
+	@$(BIN)/ruff check -q .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo > .lint-imports.log 2>&1 || { cat .lint-imports.log; rm -f .lint-imports.log; exit 1; }
+	@rm -f .lint-imports.log
+
+format: $(VENV)/.dev ## Format the code
+	@$(BIN)/ruff format -q .
+	@$(BIN)/ruff check -q --fix .
+
+bench: $(VENV)/.dev ## Measure against the reference and the peers; prints the table
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+LOCK := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+	--no-annotate --no-header --upgrade pyproject.toml
+
+lock: $(VENV)/.runtime ## Refresh both lock files
+	@$(LOCK) --group build -o requirements.lock
+	@$(LOCK) --group dev -c requirements.lock -o requirements-dev.lock
+
+matrix: ## Run the tests under another interpreter: make matrix PYTHON=python3.13
+	@$(MAKE) --no-print-directory VENV=.venv-$(notdir $(PYTHON)) PYTHON=$(PYTHON) .venv-$(notdir $(PYTHON))/.dev
+	@TOOLDOCK_TEST_VENVS=$(CURDIR)/.venv-$(notdir $(PYTHON))/environments \
+		.venv-$(notdir $(PYTHON))/bin/pytest -q $(ARGS)
+
+clean: ## Remove everything `make` made
+	rm -rf $(VENV) .venv-* .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov

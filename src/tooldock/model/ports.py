@@ -1,0 +1,67 @@
+"""The seams between rooms, as Protocols.
+
+`ToolSource` is how the engine reaches tools of any kind; `Channel` is how what runs talks back to who called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from tooldock.errors import NoBackChannel
+
+if TYPE_CHECKING:
+    from tooldock.model.call import Call
+    from tooldock.model.outcome import Outcome
+    from tooldock.model.tool import Tool
+
+LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+AskKind = Literal["elicit", "sample", "roots", "call_tool"]
+
+
+class ToolSource(Protocol):
+    """Where one namespace's tools of one kind come from, and how one is run."""
+
+    def list(self) -> Sequence[Tool]:
+        """The tools on offer; never starts anything."""
+        ...
+
+    async def call(self, call: Call, tool: Tool, deadline: float, channel: Channel) -> Outcome:
+        """Run one call. Raises `ToolDockError`; answers at the latest at `deadline` (event loop's clock).
+
+        `channel` is the way back to the caller, with the engine's rules applied; `call.channel` is without them.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Let calls in flight finish, then release every process and file."""
+        ...
+
+
+class Channel(Protocol):
+    """What flows back to the caller while a call runs."""
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None: ...
+
+    async def log(self, level: LogLevel, message: str, logger: str | None, data: Any) -> None: ...
+
+    async def ask(self, kind: AskKind, params: Mapping[str, Any]) -> Any:
+        """Put a question to the caller and wait for the answer; `NoBackChannel` where the wire has no way."""
+        ...
+
+
+class SilentChannel:
+    """For wires that answer once: progress and log go nowhere, questions are refused by name."""
+
+    async def progress(self, progress: float, total: float | None, message: str | None) -> None:
+        return None
+
+    async def log(self, level: LogLevel, message: str, logger: str | None, data: Any) -> None:
+        return None
+
+    async def ask(self, kind: AskKind, params: Mapping[str, Any]) -> Any:
+        raise NoBackChannel(
+            f"The tool asked its caller a question ({kind}), but this caller's connection cannot carry one. "
+            "Call it through an MCP client that supports it.",
+            kind=kind,
+        )
