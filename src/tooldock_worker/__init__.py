@@ -1,0 +1,11 @@
+"""What runs inside a namespace's own interpreter.
+
+It may run on another Python than the gateway, in an environment that holds little else, so it stands on the
+standard library and pydantic alone and never imports the gateway.
+
+    load       a folder of tool files in, callable tools out
+    schema     a function in, argument check and JSON Schemas out
+    results    what a tool returned or raised in, JSON out
+    context    what a running tool may ask of its caller
+    light      the small `fastmcp` that tool files import where the real one is not installed
+"""

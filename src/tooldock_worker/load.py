@@ -1,0 +1,551 @@
+"""A namespace's folder in, its tools out.
+
+Every `*.py` at the top of the folder is a tool file, except `routes.py` and names that start with `_` or `.`;
+the latter, and packages in the folder, can be imported by the tool files. Installed packages and the standard
+library always keep their names: a tool file called `json.py` is loaded, but `import json` means Python's.
+
+Knows nothing of sockets or processes; loading runs the tool files' code and is done once in a process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+import importlib.util
+import inspect
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+from tooldock_worker import context, light, schema
+from tooldock_worker.jsontext import EncodeError, clean, dumps
+from tooldock_worker.light.decorator import record_of
+from tooldock_worker.light.dependencies import Dependency, resolve
+from tooldock_worker.light.values import on_wire
+from tooldock_worker.problems import BadArguments
+
+__all__ = ["BadArguments", "LoadError", "Loaded", "LoadedTool", "load"]
+
+_MAX_MESSAGE = 2_000
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_HINTS = {
+    "read_only_hint": "readOnlyHint",
+    "destructive_hint": "destructiveHint",
+    "idempotent_hint": "idempotentHint",
+    "open_world_hint": "openWorldHint",
+}
+
+Health = Callable[[], Awaitable[Any] | Any]
+
+
+class LoadError(Exception):
+    """A folder that cannot be served, with the place to look at."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        kind: Literal["syntax", "import", "error"] = "error",
+    ) -> None:
+        super().__init__(message)
+        self.file = file
+        self.line = line
+        self.kind = kind
+
+
+class LoadedTool:
+    """A tool, ready to be called: `fn(**bind(arguments))`, plus the context under `context_parameter`."""
+
+    __slots__ = (
+        "_described",
+        "bind",
+        "context_parameter",
+        "file",
+        "fn",
+        "is_async",
+        "line",
+        "name",
+        "output_schema",
+        "result_adapter",
+        "timeout",
+        "wraps_result",
+    )
+
+    def __init__(
+        self,
+        *,
+        fn: Callable[..., Any],
+        bind: Callable[[dict[str, Any]], dict[str, Any]],
+        described: dict[str, Any],
+        line: int | None,
+        context_parameter: str | None = None,
+        result_adapter: Any = None,
+    ) -> None:
+        self.name: str = described["name"]
+        self.fn = fn
+        self.is_async = _is_async(fn)
+        self.bind = bind
+        """Arguments in, keyword arguments out; raises `BadArguments`."""
+        self.context_parameter = context_parameter
+        self.result_adapter = result_adapter
+        self.output_schema: dict[str, Any] | None = described.get("outputSchema")
+        self.wraps_result = bool(self.output_schema and self.output_schema.get(schema.WRAPPED))
+        self.timeout: float | None = described.get("timeout")
+        self.file: str = described["file"]
+        self.line = line
+        self._described = described
+
+    def describe(self) -> dict[str, Any]:
+        """What callers are told, as JSON."""
+        return self._described
+
+
+class Loaded:
+    """What a folder holds."""
+
+    __slots__ = ("health", "tools")
+
+    def __init__(self, tools: dict[str, LoadedTool], health: Health | None) -> None:
+        self.tools = tools
+        self.health = health
+
+
+def load(folder: Path) -> Loaded:
+    """Import a namespace's files and collect their tools; raises `LoadError`."""
+    # Text instead of paths from here on, and no globbing: what a forked worker runs costs it memory of its own.
+    root = os.path.realpath(folder)
+    light.install()
+    entries = _entries(root)
+    _refuse_taken_names(entries)
+    sys.path[:] = _path_without(root)
+    names = {file: _module_name(file) for file in _tool_files(entries)}
+    _make_importable(root)
+    modules = {file: _imported(root, file, name) for file, name in names.items()}
+    health = _health(root)
+    _share_current_context()
+    return Loaded(_collect(modules), health)
+
+
+# Files and modules.
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        raise LoadError("The folder does not exist.") from None
+    except OSError as error:
+        raise LoadError(f"The folder cannot be read: {error.strerror}.") from error
+
+
+def _tool_files(entries: Sequence[os.DirEntry[str]]) -> list[str]:
+    return [
+        entry.name
+        for entry in entries
+        if entry.name.endswith(".py") and entry.name[0] not in "_." and entry.name != "routes.py" and entry.is_file()
+    ]
+
+
+def _refuse_taken_names(entries: Sequence[os.DirEntry[str]]) -> None:
+    """A private file must be importable by its name, which it is not if Python itself needs that name."""
+    for entry in entries:
+        stem, _, suffix = entry.name.rpartition(".") if "." in entry.name else (entry.name, "", "")
+        if stem.startswith("_") and stem in sys.stdlib_module_names and (suffix == "py" or entry.is_dir()):
+            raise LoadError(
+                f"The name {stem} belongs to Python's standard library; rename {entry.name}.",
+                file=entry.name,
+            )
+
+
+def _module_name(file: str) -> str:
+    """The file's own name where nothing else has it, else a private one."""
+    stem = file.removesuffix(".py")
+    free = (
+        stem.isidentifier()
+        and stem not in sys.modules
+        and stem not in sys.stdlib_module_names
+        and not _found_elsewhere(stem)
+    )
+    return stem if free else f"_tooldock_file_{stem.encode().hex()}"
+
+
+def _found_elsewhere(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except (ImportError, ValueError):
+        return True
+
+
+def _path_without(folder: str) -> list[str]:
+    own = os.stat(folder)
+    return [entry for entry in sys.path if not _is_same(entry, own)]
+
+
+def _is_same(entry: str, own: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(entry or os.curdir), own)
+    except OSError:
+        return False  # an entry that is not there
+
+
+class _PrivateFinder:
+    """Finds `_name` in the folder before anybody else does; everything else is the path's business."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if path is not None or not name.startswith("_"):
+            return None
+        file = os.path.join(self.folder, f"{name}.py")
+        if os.path.isfile(file):
+            return importlib.util.spec_from_file_location(name, file)
+        package = os.path.join(self.folder, name)
+        start = os.path.join(package, "__init__.py")
+        if os.path.isfile(start):
+            return importlib.util.spec_from_file_location(name, start, submodule_search_locations=[package])
+        return None
+
+
+def _make_importable(folder: str) -> None:
+    # Last on the path, so that a tool file never hides an installed package of the same name.
+    sys.path.append(folder)
+    if not any(isinstance(finder, _PrivateFinder) and finder.folder == folder for finder in sys.meta_path):
+        sys.meta_path.insert(0, _PrivateFinder(folder))
+    # Files may have come since the folder was last looked at, faster than its modification time tells.
+    for entry in [entry for entry in sys.path_importer_cache if f"{entry}{os.sep}".startswith(f"{folder}{os.sep}")]:
+        del sys.path_importer_cache[entry]
+
+
+def _imported(folder: str, file: str, name: str) -> ModuleType:
+    try:
+        if name == file.removesuffix(".py"):
+            return importlib.import_module(name)
+        spec = importlib.util.spec_from_file_location(name, os.path.join(folder, file))
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise _explained(folder, file, error) from error
+
+
+def _health(folder: str) -> Health | None:
+    if not os.path.isfile(os.path.join(folder, "_health.py")):
+        return None
+    check = getattr(_imported(folder, "_health.py", "_health"), "health", None)
+    if not callable(check):
+        raise LoadError("_health.py has no function health().", file="_health.py")
+    return check  # type: ignore[no-any-return]
+
+
+def _share_current_context() -> None:
+    """Where tool files use the real package, let its get_context() find the running call as well."""
+    if "fastmcp" not in sys.modules or light.install():
+        return
+    try:
+        real: Any = importlib.import_module("fastmcp.server.context")
+    except ImportError:
+        return  # a package without its server part has no get_context() either
+    if hasattr(real, "_current_context"):
+        real._current_context = context.current
+
+
+# Errors of tool files.
+
+
+def _explained(folder: str, file: str, error: BaseException) -> LoadError:
+    where, line = _place(Path(folder), error)
+    where = where or file
+    if isinstance(error, SyntaxError):
+        return LoadError(f"{error.msg} ({where}, line {line}).", file=where, line=line, kind="syntax")
+    if isinstance(error, ImportError):
+        return LoadError(_import_message(Path(folder), where, error), file=where, line=line, kind="import")
+    if isinstance(error, SystemExit):
+        message = f"{where} ends the process while it is imported (sys.exit); tools must only define functions."
+        return LoadError(message, file=where, line=line)
+    message = clean(f"{where} raised {type(error).__name__}: {error}")[:_MAX_MESSAGE]
+    return LoadError(message, file=where, line=line)
+
+
+def _place(folder: Path, error: BaseException) -> tuple[str | None, int | None]:
+    """The innermost place within the folder: where a syntax error is, or where the traceback last was."""
+    if isinstance(error, SyntaxError) and error.filename and (inside := _inside(folder, error.filename)):
+        return inside, error.lineno
+    found: tuple[str | None, int | None] = (None, None)
+    trace = error.__traceback__
+    while trace is not None:
+        if inside := _inside(folder, trace.tb_frame.f_code.co_filename):
+            found = (inside, trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+def _inside(folder: Path, file: str) -> str | None:
+    path = Path(file)
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else None
+
+
+def _import_message(folder: Path, where: str, error: ImportError) -> str:
+    missing = (error.name or "").partition(".")[0]
+    ours = (folder / f"{missing}.py").exists() or (folder / missing).is_dir()
+    foreign = isinstance(error, ModuleNotFoundError) and missing and missing not in sys.stdlib_module_names
+    if foreign and not ours and missing != "fastmcp":
+        return f"{where} imports {missing}, which is not installed; add it to requirements.txt."
+    return f"{where}: {error}"
+
+
+# Tools.
+
+
+def _collect(modules: dict[str, ModuleType]) -> dict[str, LoadedTool]:
+    tools: dict[str, LoadedTool] = {}
+    for file, found in _decorated(modules):
+        place = _line(found)
+        try:
+            tool = _real_tool(file, found) if _is_real_tool(found) else _function_tool(file, found)
+        except schema.SchemaError as error:
+            name = getattr(found, "__name__", None) or type(found).__name__
+            raise LoadError(f"{file}: the tool {name} {error}.", file=file, line=place) from error
+        if tool is None:
+            continue
+        if (other := tools.get(tool.name)) is not None:
+            message = f"The tool name {tool.name!r} is used twice, in {other.file} and in {tool.file}; rename one."
+            raise LoadError(message, file=tool.file, line=tool.line)
+        tools[tool.name] = tool
+    return tools
+
+
+def _decorated(modules: dict[str, ModuleType]) -> Iterator[tuple[str, Any]]:
+    """Everything decorated, once, each with the file that defines it.
+
+    What another tool file defines is left to that file. What comes from a private file or a package belongs
+    to the first tool file that imports it.
+    """
+    homes = {module.__name__: module for module in modules.values()}
+    seen: set[int] = set()
+    for file, module in modules.items():
+        for value in list(vars(module).values()):
+            if record_of(value) is None and not _is_real_tool(value):
+                continue
+            home = homes.get(getattr(_code_owner(value), "__module__", None) or "")
+            if id(value) in seen or (home is not None and home is not module):
+                continue
+            seen.add(id(value))
+            yield file, value
+
+
+def _code_owner(value: Any) -> Any:
+    if _is_real_tool(value):
+        value = getattr(value, "fn", value)
+    while isinstance(value, functools.partial):
+        value = value.func
+    return value
+
+
+def _is_real_tool(value: Any) -> bool:
+    """A tool object of the real package, as its older decorators and transformations make them."""
+    return not inspect.isclass(value) and any(
+        kind.__name__ == "Tool" and str(kind.__module__).startswith("fastmcp.") for kind in type(value).__mro__
+    )
+
+
+def _line(value: Any) -> int | None:
+    owner = inspect.unwrap(_code_owner(value)) if callable(_code_owner(value)) else value
+    code = getattr(getattr(owner, "__func__", owner), "__code__", None)
+    return getattr(code, "co_firstlineno", None)
+
+
+def _function_tool(file: str, fn: Any) -> LoadedTool | None:
+    fn = fn.__func__ if isinstance(fn, staticmethod) else fn
+    return _from_record(file, fn, record_of(fn))
+
+
+def _real_tool(file: str, found: Any) -> LoadedTool | None:
+    if getattr(found, "enabled", True) is False:
+        return None
+    fn = getattr(found, "fn", None)
+    if type(found).__name__ == "FunctionTool" and fn is not None:
+        return _from_record(file, fn, found)
+    described = _describe(file, found, found.name, found.description, found.parameters, found.output_schema)
+
+    async def run(**arguments: Any) -> Any:
+        return await found.run(arguments)
+
+    return LoadedTool(fn=run, bind=dict, described=described, line=_line(found))
+
+
+def _from_record(file: str, fn: Any, record: Any) -> LoadedTool | None:
+    """A tool from a function and what was said about it; None if it is switched off."""
+    if getattr(record, "enabled", True) is False:
+        return None
+    parsed = schema.parse(fn)
+    name = record.name or parsed.name
+    if name == "<lambda>":
+        raise schema.SchemaError("is a lambda and needs a name: @tool(name=...)")
+    description = parsed.description if record.description is None else record.description
+    output_schema = parsed.output_schema
+    if isinstance(record.output_schema, dict) or record.output_schema is None:
+        output_schema = record.output_schema
+    described = _describe(file, record, name, description, parsed.input_schema, output_schema)
+    return LoadedTool(
+        fn=_runnable(fn, parsed, record),
+        bind=parsed.validate,
+        described=described,
+        line=_line(fn),
+        context_parameter=parsed.context_parameter,
+        result_adapter=parsed.result_adapter,
+    )
+
+
+def _describe(
+    file: str,
+    record: Any,
+    name: Any,
+    description: str | None,
+    input_schema: dict[str, Any],
+    output_schema: dict[str, Any] | None,
+) -> dict[str, Any]:
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise schema.SchemaError(
+            f"cannot be called {name!r}: a name has 1 to 128 letters, digits, dots, hyphens and underscores"
+        )
+    if output_schema is not None and not schema.is_object(output_schema):
+        raise schema.SchemaError("has an output_schema that does not describe an object")
+    if getattr(record, "auth", None) is not None:
+        # Left unchecked, it would look like a lock and be none.
+        raise schema.SchemaError("has auth=, which is not checked here; say who may call it in tools.yaml")
+    optional = {
+        "title": record.title,
+        "outputSchema": output_schema,
+        "annotations": _annotations(record.annotations),
+        "icons": [on_wire(icon) for icon in record.icons or ()],
+        "tags": sorted(record.tags or ()),
+        "meta": record.meta,
+        "version": None if record.version is None else str(record.version),
+        "timeout": None if record.timeout is None else float(record.timeout),
+    }
+    described = {"name": name, "description": description or "", "inputSchema": input_schema, "file": file}
+    described |= {key: value for key, value in optional.items() if value}
+    try:
+        dumps(described)
+    except EncodeError as error:
+        raise schema.SchemaError("is described in its decorator with a value that JSON cannot carry") from error
+    return described
+
+
+def _annotations(said: Any) -> dict[str, Any]:
+    wire: dict[str, Any] = on_wire(said) or {}
+    return {_HINTS.get(key, key): value for key, value in wire.items()}
+
+
+# Running.
+
+
+def _is_async(fn: Any) -> bool:
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+def _runnable(fn: Any, parsed: schema.Parsed, record: Any) -> Callable[..., Any]:
+    """The function itself where that will do, else a wrapper for what plain calling does not cover."""
+    call = _collected(fn)
+    in_thread = getattr(record, "run_in_thread", True)
+    if parsed.dependencies:
+        return _with_dependencies(fn, call, parsed.dependencies, in_thread)
+    if not in_thread and not _is_async(call):
+        if record.timeout is not None:
+            raise schema.SchemaError(
+                "has run_in_thread=False and a timeout, but what blocks the event loop cannot be stopped"
+            )
+        return _on_loop(call)
+    return call
+
+
+def _collected(fn: Any) -> Callable[..., Any]:
+    """A call that gives the finished result: a generator's items as a list, what is awaitable awaited."""
+    if inspect.isasyncgenfunction(fn):
+
+        @functools.wraps(fn)
+        async def collect(**arguments: Any) -> list[Any]:
+            return [item async for item in fn(**arguments)]
+
+        return collect
+    if inspect.isgeneratorfunction(fn):
+
+        @functools.wraps(fn)
+        def collect_sync(**arguments: Any) -> list[Any]:
+            return list(fn(**arguments))
+
+        return collect_sync
+    if not _is_async(fn) and _is_async(inspect.unwrap(fn)):
+        # A decorator that is a plain function around an async one: calling it gives something to await.
+
+        @functools.wraps(fn)
+        async def awaited(**arguments: Any) -> Any:
+            value = fn(**arguments)
+            return await value if inspect.isawaitable(value) else value
+
+        return awaited
+    return fn  # type: ignore[no-any-return]
+
+
+def _on_loop(call: Callable[..., Any]) -> Callable[..., Any]:
+    """For code that must not leave the main thread; the author asked for it."""
+
+    async def run(**arguments: Any) -> Any:
+        return call(**arguments)
+
+    return run
+
+
+def _with_dependencies(
+    fn: Any, call: Callable[..., Any], dependencies: dict[str, Any], in_thread: bool
+) -> Callable[..., Any]:
+    """Dependencies are awaited on the loop; a sync tool then runs on one of the loop's own threads."""
+    ours = all(isinstance(item, Dependency) for item in dependencies.values())
+    values = _our_values(dependencies) if ours else _real_values(fn, dependencies)
+
+    async def run(**arguments: Any) -> Any:
+        async with AsyncExitStack() as stack:
+            arguments |= await values(arguments, stack)
+            if _is_async(call):
+                return await call(**arguments)
+            return await asyncio.to_thread(call, **arguments) if in_thread else call(**arguments)
+
+    return run
+
+
+Values = Callable[[dict[str, Any], AsyncExitStack], Awaitable[dict[str, Any]]]
+
+
+def _our_values(dependencies: dict[str, Any]) -> Values:
+    async def values(arguments: dict[str, Any], stack: AsyncExitStack) -> dict[str, Any]:
+        return await resolve(dependencies, stack, {})
+
+    return values
+
+
+def _real_values(fn: Any, dependencies: dict[str, Any]) -> Values:
+    async def values(arguments: dict[str, Any], stack: AsyncExitStack) -> dict[str, Any]:
+        module = importlib.import_module("fastmcp.server.dependencies")
+        found = await stack.enter_async_context(module.resolve_dependencies(fn, arguments))
+        known = {name: found[name] for name in dependencies if name in found}
+        ours = {name: item for name, item in dependencies.items() if isinstance(item, Dependency)}
+        return known | await resolve(ours, stack, {})
+
+    return values
