@@ -220,7 +220,9 @@ def _values(values: Any, file: str) -> Values:
     return values
 
 
-def _placeholders(meta: Mapping[str, Any]) -> tuple[frozenset[str], Mapping[str, frozenset[str]]]:
+def _placeholders(meta: Any) -> tuple[frozenset[str], Mapping[str, frozenset[str]]]:
+    if not isinstance(meta, Mapping):
+        raise _bad_meta()
     namespaces = meta.get("namespaces") or {}
     if not isinstance(namespaces, Mapping):
         raise _bad_meta()
