@@ -1,0 +1,1 @@
+"""Changes what tools exist: from folders on disk to the catalogue the engine serves."""

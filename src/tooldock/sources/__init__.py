@@ -1,0 +1,1 @@
+"""Where each kind of tool comes from, and how one is run."""

@@ -1,0 +1,136 @@
+"""Python functions of one namespace, run by its worker process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import orjson
+
+from tooldock.errors import ToolDockError, ToolFailed, Unavailable
+from tooldock.model import Call, Channel, Outcome, Tool
+from tooldock.sources import catalogue
+from tooldock.workers.launcher import Launcher
+from tooldock.workers.output import Filter
+from tooldock.workers.rpc import Answer, NotStarted
+from tooldock.workers.states import State
+from tooldock.workers.supervisor import Supervisor
+from tooldock.workers.worker import Worker, WorkerSpec
+
+_MAX_MESSAGE = 2_000
+
+
+class Secrets(Protocol):
+    """Removes a namespace's secrets from what its worker prints and says."""
+
+    def stream(self) -> Filter: ...
+
+    def redact(self, data: bytes) -> tuple[bytes, int]: ...
+
+    def redact_text(self, text: str) -> str: ...
+
+
+class PythonSource:
+    """A `ToolSource` over a supervised worker. A new version of the namespace is a new source."""
+
+    def __init__(
+        self,
+        spec: WorkerSpec,
+        launcher: Launcher,
+        secrets: Secrets,
+        *,
+        idle_seconds: float,
+    ) -> None:
+        self.spec = spec
+        self._launcher = launcher
+        self._secrets = secrets
+        self._tools: tuple[Tool, ...] = ()
+        self.supervisor: Supervisor[Worker] = Supervisor(spec.namespace, self._start, idle_seconds=idle_seconds)
+
+    def list(self) -> Sequence[Tool]:
+        return self._tools
+
+    def know(self, described: Sequence[dict[str, Any]]) -> None:
+        """Take the tools as described earlier, so that no worker has to run for a listing."""
+        self._tools = tuple(catalogue.tool(self.spec.namespace, item) for item in described)
+
+    async def learn(self) -> tuple[dict[str, Any], ...]:
+        """Start a worker and take the tools it loads. Raises what kept it from loading."""
+        worker = await self._start()
+        self.supervisor.adopt(worker)
+        self.know(worker.tools)
+        return tuple(worker.tools)
+
+    async def call(self, call: Call, tool: Tool, deadline: float, channel: Channel) -> Outcome:
+        supervisor = self.supervisor
+        info = {
+            "request_id": call.request_id,
+            "caller": call.caller.name,
+            "session_id": call.meta.get("session_id"),
+        }
+        while True:
+            worker = supervisor.current or await supervisor.get(deadline)
+            try:
+                answer = await worker.call(tool.name, call.arguments, info, deadline, channel)
+            except NotStarted:
+                if supervisor.current is worker:
+                    await supervisor.after(worker, deadline)
+                continue
+            return _outcome(answer)
+
+    async def close(self) -> None:
+        await self.supervisor.close()
+
+    @property
+    def pid(self) -> int | None:
+        worker = self.supervisor.current
+        return None if worker is None else worker.pid
+
+    async def health(self, seconds: float) -> Any:
+        """The namespace's own opinion of its dependencies; None when no worker runs or it has none."""
+        worker = self.supervisor.current
+        if worker is None or self.supervisor.state is not State.READY:
+            return None
+        try:
+            answer = await worker.health(seconds)
+        except NotStarted:
+            raise Unavailable("The worker is being restarted.", retry_after=1) from None
+        except ToolDockError as error:
+            raise self._redacted(error) from None
+        return orjson.loads(self._secrets.redact(orjson.dumps(answer))[0])
+
+    def _redacted(self, error: ToolDockError) -> ToolDockError:
+        """What user code said goes on to people and logs, so not with a secret in it."""
+        return type(error)(self._secrets.redact_text(error.message), **error.details)
+
+    async def _start(self) -> Worker:
+        try:
+            worker = await Worker.start(self._launcher, self.spec, self._secrets.stream())
+        except ToolDockError as error:
+            raise self._redacted(error) from None
+        worker.on_given_up = self.supervisor.retire
+        return worker
+
+
+def _outcome(answer: Answer) -> Outcome:
+    frame = answer.frame
+    if frame is None:
+        return Outcome("ok", answer.body)
+    if frame.get("cut"):
+        return Outcome("ok", answer.body, partial=frame["cut"], total_bytes=int(frame["total"]))
+    content = frame.get("content")
+    failed = bool(frame.get("is_error"))
+    return Outcome(
+        "error" if failed else "ok",
+        answer.body,
+        content=None if content is None else tuple(content),
+        error=_reported(content or ()) if failed else None,
+        meta=frame.get("meta"),
+        exit_code=1 if failed else None,
+    )
+
+
+def _reported(content: Sequence[dict[str, Any]]) -> ToolFailed:
+    """The error of a tool that did not raise, but said in its answer that it failed."""
+    text = "\n".join(str(block.get("text", "")) for block in content if block.get("type") == "text")
+    return ToolFailed(text[:_MAX_MESSAGE] or "The tool reported an error without a text.")
