@@ -1,0 +1,78 @@
+"""A request body to tool arguments, exactly.
+
+Two parsers: orjson decides what is JSON and gives the value; a body with long runs of digits is read again
+by the standard library, because orjson would round integers beyond 64 bits. Of duplicate keys the last one
+wins.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import orjson
+
+from tooldock.errors import MalformedRequest
+
+MAX_DEPTH = 64
+_LONG_NUMBER = re.compile(rb"[0-9]{19}")
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """The arguments in a body; an empty body means none."""
+    if not body:
+        return {}
+    try:
+        value = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise _not_json(body, error) from None
+    if _LONG_NUMBER.search(body):
+        value = json.loads(body)
+    if type(value) is not dict:
+        raise MalformedRequest(
+            f"The body must be a JSON object with the tool's arguments by name, not {_KINDS[type(value)]}. "
+            "Without arguments send {} or nothing."
+        )
+    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
+        _check_depth(value)
+    arguments: dict[str, Any] = value
+    return arguments
+
+
+_KINDS: dict[type, str] = {
+    list: "an array",
+    str: "a string",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
+
+
+def _check_depth(value: Any) -> None:
+    """Level by level, so that neither the stack nor the time depends on how the nesting is made."""
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            child
+            for container in level
+            for child in (container.values() if type(container) is dict else container)
+            if type(child) is dict or type(child) is list
+        ]
+        if not level:
+            return
+    raise MalformedRequest(f"The body is nested deeper than {MAX_DEPTH} levels.", limit=MAX_DEPTH)
+
+
+def _not_json(body: bytes, error: orjson.JSONDecodeError) -> MalformedRequest:
+    try:
+        body.decode()
+    except UnicodeDecodeError as wrong:
+        return MalformedRequest(f"The body is not UTF-8: byte {wrong.start} cannot be read.", position=wrong.start)
+    return MalformedRequest(
+        f"The body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
+        line=error.lineno,
+        column=error.colno,
+        position=error.pos,
+    )

@@ -1,0 +1,300 @@
+"""The listener: one bound socket, TLS that was checked beforehand, and uvicorn set up for this gateway.
+
+uvicorn bounds neither the size nor the time of a request's head; `Protocol` adds both, and answers bytes
+that are not HTTP in JSON like everything else here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from tooldock.edge.holder import holder
+from tooldock.errors import SettingsError
+
+BACKLOG = 2048
+KEEP_ALIVE_SECONDS = 75
+"""Longer than the usual 60 s of reverse proxies, so that it is them who give up an idle connection."""
+HEAD_SECONDS = 15.0
+MAX_HEAD = 64 * 1024
+DISCARD_SECONDS = 30.0
+"""How long the rest of a body is read and thrown away after its request was answered."""
+LINGER_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Certificate chain and key, both PEM."""
+
+    cert: Path
+    key: Path | None = None
+    password: str | None = None
+
+    def check(self) -> None:
+        """Load both, so that a mistake shows at start and in words."""
+        _check_readable("TLS_CERT", self.cert)
+        if self.key is not None:
+            _check_readable("TLS_KEY", self.key)
+        password = self.password
+        asked = False
+
+        def answer() -> str:
+            # Without this OpenSSL would ask on the terminal, and a service would wait there for ever.
+            nonlocal asked
+            asked = True
+            return password or ""
+
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self.cert, self.key, answer)
+        except (ssl.SSLError, ValueError) as error:
+            raise SettingsError(self._problem(error, asked)) from None
+
+    def _problem(self, error: Exception, asked: bool) -> str:
+        reason = getattr(error, "reason", None) or str(error)
+        if asked:
+            what = "does not open it" if self.password else "is not set"
+            return f"The key {self.key or self.cert} is encrypted and TLS_KEY_PASSWORD {what}."
+        if reason == "KEY_VALUES_MISMATCH":
+            return f"TLS_KEY {self.key} does not belong to the certificate in TLS_CERT {self.cert}."
+        return (
+            f"TLS_CERT {self.cert} and TLS_KEY {self.key or self.cert} cannot be used ({reason}). "
+            "Both must be PEM: the certificate chain, and its private key."
+        )
+
+
+def bind(host: str, port: int, *, setting: str = "PORT") -> socket.socket:
+    """A listening socket. From now on the port is ours: connections wait until somebody serves them.
+
+    `setting` is what the operator would change to get another port.
+    """
+    family, address = _resolve(host, port)
+    # Named as TCP, because asyncio switches Nagle's delay off (40 ms per answer) only where it says so.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if host == "::" else 1)
+        listener.bind(address)
+        # Two processes may bind one port as long as neither listens; so this, too, happens at once.
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise _cannot_bind(error, host, port, setting) from None
+    return listener
+
+
+def server_config(
+    app: Any,
+    *,
+    host: str,
+    port: int,
+    tls: Tls | None = None,
+    drain_seconds: float = 10.0,
+    keep_alive_seconds: int = KEEP_ALIVE_SECONDS,
+) -> uvicorn.Config:
+    """uvicorn's settings for one face. Serve it on the socket that `bind` returned."""
+    if tls is not None:
+        tls.check()
+    return uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        loop="uvloop",
+        http=Protocol,
+        ws="none",
+        lifespan="off",
+        interface="asgi3",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=keep_alive_seconds,
+        timeout_graceful_shutdown=max(1, round(drain_seconds)),
+        ssl_certfile=tls.cert if tls else None,
+        ssl_keyfile=tls.key if tls else None,
+        ssl_keyfile_password=tls.password if tls else None,
+    )
+
+
+class _Joined:
+    """A transport that sends a response's head together with the first piece of its body.
+
+    uvicorn writes them one after the other, and each write is a system call and a packet. A head whose body does not
+    follow in the same turn of the loop (a stream that has nothing to say yet) goes out at the end of the turn.
+    """
+
+    __slots__ = ("_held", "_loop", "_transport", "is_closing")
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._loop = asyncio.get_running_loop()
+        self._held = b""
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        if self._held:
+            data, self._held = self._held + data, b""
+            self._transport.write(data)
+        elif data:
+            self._held = data
+            self._loop.call_soon(self._release)
+
+    def write_eof(self) -> None:
+        self._release()
+        self._transport.write_eof()
+
+    def close(self) -> None:
+        self._release()
+        self._transport.close()
+
+    def _release(self) -> None:
+        if self._held:
+            data, self._held = self._held, b""
+            if not self._transport.is_closing():
+                self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+class Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP/1.1, with bounds on what the application never sees.
+
+    The head of a request: it is complete when the parser has put the method into the scope. Until then a
+    timer runs, and what arrives after the first packet is counted (that one is bounded by the read buffer).
+    The rest of a body that was answered without being read: it is discarded, so that the client sees the
+    answer instead of a reset connection, but not for ever.
+    """
+
+    _head_bytes = -1
+    _timer: asyncio.TimerHandle | None = None
+    _lingers = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(_Joined(transport))  # type: ignore[arg-type]
+        self._timer = self.loop.call_later(HEAD_SECONDS, self._head_too_slow)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._lingers:
+            return
+        super().data_received(data)
+        scope = self.scope
+        if scope is not None and "method" in scope:
+            if self._head_bytes >= 0 or self._timer is not None:
+                self._head_complete()
+        elif not self._lingers and not self.transport.is_closing():
+            self._head_goes_on(len(data))
+
+    def on_response_complete(self) -> None:
+        cycle = self.cycle
+        super().on_response_complete()
+        if cycle.more_body and self._timer is None and not self.transport.is_closing():
+            self._timer = self.loop.call_later(DISCARD_SECONDS, self._rest_too_slow, self.scope)
+
+    def _head_complete(self) -> None:
+        # A timer on the rest of a body carries on until that request's scope is replaced.
+        if not self.cycle.response_complete:
+            self._stop_timer()
+        self._head_bytes = -1
+
+    def _head_goes_on(self, size: int) -> None:
+        if self._head_bytes < 0:
+            self._head_bytes = 0
+            self._stop_timer()
+            self._timer = self.loop.call_later(HEAD_SECONDS, self._head_too_slow)
+            return
+        self._head_bytes += size
+        if self._head_bytes > MAX_HEAD:
+            self._refuse(431, f"The request's head is larger than {MAX_HEAD} bytes.")
+
+    def _head_too_slow(self) -> None:
+        self._timer = None
+        if self.scope is None:
+            # Nothing was asked, so nothing is answered.
+            self.transport.close()
+        else:
+            self._refuse(408, "The request's head did not arrive in time.")
+
+    def _rest_too_slow(self, scope: object) -> None:
+        self._timer = None
+        if self.scope is scope and self.cycle.response_complete:
+            self.transport.close()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "These bytes are not an HTTP/1.1 request.")
+
+    def _refuse(self, status: int, message: str) -> None:
+        """Answer without the application, and let the client finish reading before the connection goes."""
+        code = {408: "request_timeout", 431: "too_large"}.get(status, "malformed_request")
+        body = b'{"error":{"code":"%b","message":"%b","details":{},"request_id":""}}' % (
+            code.encode(),
+            message.encode(),
+        )
+        head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
+        self._lingers = True
+        self._stop_timer()
+        self.transport.write(STATUS_LINE[status] + head + body)
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._timer = self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+
+def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (socket.gaierror, UnicodeError):
+        raise SettingsError(
+            f"HOST {host!r} is not an address of this machine, nor a name for one. "
+            "Use 127.0.0.1 for this machine alone, or 0.0.0.0 for every network."
+        ) from None
+    # `localhost` may mean both; most clients try IPv4 when the other refuses, few the other way round.
+    found.sort(key=lambda one: one[0] != socket.AF_INET)
+    return found[0][0], found[0][4]
+
+
+def _cannot_bind(error: OSError, host: str, port: int, setting: str) -> SettingsError:
+    if error.errno == errno.EADDRINUSE:
+        by = holder(port)
+        return SettingsError(
+            f"Port {port} on {host} is taken{f' by {by}' if by else ''}. "
+            f"Stop that, or choose another port with {setting}.",
+            setting=setting,
+            port=port,
+        )
+    if error.errno == errno.EACCES:
+        return SettingsError(
+            f"Port {port} may not be used by this user; ports below 1024 belong to root. "
+            f"Choose a higher one with {setting}, and put a reverse proxy in front if it must be {port}.",
+            setting=setting,
+            port=port,
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return SettingsError(f"HOST {host} is not an address of this machine.", setting="HOST")
+    return SettingsError(f"Cannot listen on {host} port {port}: {error.strerror}.", setting=setting, port=port)
+
+
+def _check_readable(setting: str, path: Path) -> None:
+    try:
+        with path.open("rb"):
+            pass
+    except OSError as error:
+        raise SettingsError(f"{setting}: {path} cannot be read: {error.strerror}.", setting=setting) from None
