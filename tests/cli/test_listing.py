@@ -1,0 +1,118 @@
+"""`tools`, `namespaces` and `reload`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.cli.server import HELLO, MANAGER_TOKEN, Server, problem
+
+
+def row(name: str, **facts: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "name": name,
+        "status": "ready",
+        "tool_count": 1,
+        "description": "",
+        "error": None,
+        "error_file": None,
+        "error_line": None,
+        "missing_secrets": [],
+    }
+    return {**base, **facts}
+
+
+@pytest.fixture
+def served(server: Server) -> Server:
+    rows = [
+        row("shared", description="Shared tools"),
+        row("broken", status="failed", tool_count=0, error="invalid syntax", error_file="a.py", error_line=12),
+        row("stale", error="cannot import x\nsecond line", error_file="b.py", missing_secrets=["API_TOKEN"]),
+    ]
+    server.answers[("GET", "/namespaces")] = (200, rows)
+    server.answers[("GET", "/ns/stale/tools")] = (200, {"namespace": "stale", "tools": []})
+    return server
+
+
+def test_namespaces_are_a_table_with_errors_below(cli: Cli, served: Server) -> None:
+    result = cli("namespaces")
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["NAMESPACE", "TOOLS", "STATUS", "DESCRIPTION"]
+    assert lines[1].split() == ["shared", "1", "ready", "Shared", "tools"]
+    assert "  broken/a.py:12" in lines
+    assert "    invalid syntax" in lines
+    assert "  stale/b.py (the last version that worked is served)" in lines
+    assert "  stale lacks secrets: API_TOKEN" in lines
+
+
+def test_namespaces_as_json_are_what_the_gateway_gave(cli: Cli, served: Server) -> None:
+    assert json.loads(cli("namespaces", "--json").stdout) == served.answers[("GET", "/namespaces")][1]
+
+
+def test_no_namespace_at_all_names_the_command_that_makes_one(cli: Cli, server: Server) -> None:
+    server.answers[("GET", "/namespaces")] = (200, [])
+    assert "tooldock new" in cli("namespaces").stdout
+    assert "tooldock new" in cli("tools").stderr
+
+
+def test_tools_show_signature_and_first_line(cli: Cli, served: Server) -> None:
+    lines = cli("tools", "shared").stdout.splitlines()
+    assert lines[0] == "shared"
+    assert lines[1].startswith('  hello(name: string = "World", times?: integer, ratio?: number | null')
+    assert lines[2] == "      Greet someone by name."
+    assert len(lines) == 3
+
+
+def test_tools_without_a_name_are_those_of_all_namespaces_that_have_some(cli: Cli, served: Server) -> None:
+    assert [line for line in cli("tools").stdout.splitlines() if line and line[0] != " "] == ["shared", "stale"]
+    listed = json.loads(cli("tools", "--json").stdout)
+    assert [entry["namespace"] for entry in listed] == ["shared", "stale"]
+    assert json.loads(cli("tools", "shared", "--json").stdout)["tools"] == [HELLO]
+
+
+def test_tools_of_an_unknown_namespace_are_an_error(cli: Cli, server: Server) -> None:
+    server.answers[("GET", "/ns/nope/tools")] = (404, problem("namespace_not_found", "There is none."))
+    result = cli("tools", "nope")
+    assert result.exit_code == 1
+    assert "There is none. (namespace_not_found)" in result.stderr
+
+
+def test_control_characters_of_others_are_shown_and_not_obeyed(cli: Cli, server: Server) -> None:
+    nasty = row("a", description="\x1b[2Jgone", error="\x1b]0;title\x07")
+    server.answers[("GET", "/namespaces")] = (200, [nasty])
+    shown = cli("namespaces").stdout
+    assert "\x1b" not in shown
+    assert "\\x1b[2Jgone" in shown
+
+
+def test_reload_sends_both_tokens_and_tells_what_changed(cli: Cli, server: Server) -> None:
+    done = {
+        "reloaded": True,
+        "namespaces": ["a", "b"],
+        "workers_restarted": ["b"],
+        "deps_synced": ["b"],
+        "errors": {},
+    }
+    server.answers[("POST", "/reload")] = (200, done)
+    result = cli("reload")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "Reloaded 2 namespaces.",
+        "  Changed: b",
+        "  Requirements installed for: b",
+    ]
+    assert server.seen[0].headers["x-manager-token"] == MANAGER_TOKEN
+    assert json.loads(cli("reload", "--json").stdout) == done
+
+
+def test_a_reload_with_errors_ends_with_1(cli: Cli, server: Server) -> None:
+    server.answers[("POST", "/reload")] = (200, {"namespaces": ["a"], "errors": {"a": "invalid syntax"}})
+    result = cli("reload")
+    assert result.exit_code == 1
+    assert "Reloaded 1 namespace." in result.stdout
+    assert "a: invalid syntax" in result.stderr
+    assert cli("reload", "--json").exit_code == 1
