@@ -216,6 +216,7 @@ async def serve(settings: Settings, paths: Paths, *, role: str, host: str, port:
                 # What was imported and built by now stays; the collector need not look at it on every pass.
                 gc.collect()
                 gc.freeze()
+                gc.set_threshold(10_000, 20, 50)
                 await serving
     return 0
 

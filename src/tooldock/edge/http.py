@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any, ClassVar, Literal
 from urllib.parse import parse_qsl
 
+from tooldock.edge.direct import Headers as Headers
+from tooldock.edge.direct import take_body
 from tooldock.errors import Cancelled, MalformedRequest, TooLarge
 from tooldock.model import Caller
 
@@ -18,7 +20,6 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Headers = tuple[tuple[bytes, bytes], ...]
 
 DEFAULT_MAX_BODY = 4 * 1024 * 1024
 
@@ -180,6 +181,12 @@ class Request:
             return self.body
         bound = self.max_body if limit is None else limit
         _check_announced(self.headers, bound)
+        here = take_body(self.scope)
+        if here is not None:
+            if len(here) > bound:
+                raise _too_large(bound)
+            self.body = here
+            return here
         self.reading = True
         try:
             self.body = await _read(self.receive, bound)

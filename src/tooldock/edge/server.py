@@ -12,11 +12,12 @@ import socket
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from tooldock.edge.direct import CYCLE
 from tooldock.edge.holder import holder
 from tooldock.errors import SettingsError
 
@@ -27,6 +28,8 @@ HEAD_SECONDS = 15.0
 MAX_HEAD = 64 * 1024
 DISCARD_SECONDS = 30.0
 """How long the rest of a body is read and thrown away after its request was answered."""
+_MAX_HELD = 64 * 1024
+"""Bytes of answers held back until the end of the loop's turn."""
 LINGER_SECONDS = 2.0
 
 
@@ -126,38 +129,60 @@ def server_config(
     )
 
 
-class _Joined:
-    """A transport that sends a response's head together with the first piece of its body.
+class _Outbox:
+    """Connections of one server that have something to send at the end of the loop's turn."""
 
-    uvicorn writes them one after the other, and each write is a system call and a packet. A head whose body does not
-    follow in the same turn of the loop (a stream that has nothing to say yet) goes out at the end of the turn.
+    __slots__ = ("_loop", "_waiting")
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[_Joined] = []
+
+    def add(self, one: _Joined) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._send)
+        self._waiting.append(one)
+
+    def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.release()
+
+
+class _Joined:
+    """A transport that holds what is written until the loop's turn is over.
+
+    uvicorn writes a response's head and its body one after the other, and each write is a system call and a packet:
+    here they are one. And answers that are ready in the same turn go out together at its end, which wakes clients
+    once, after the work is done, instead of in the middle of it.
     """
 
-    __slots__ = ("_held", "_loop", "_transport", "is_closing")
+    __slots__ = ("_held", "_outbox", "_transport", "is_closing")
 
-    def __init__(self, transport: asyncio.Transport) -> None:
+    def __init__(self, transport: asyncio.Transport, outbox: _Outbox) -> None:
         self._transport = transport
-        self._loop = asyncio.get_running_loop()
+        self._outbox = outbox
         self._held = b""
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
         if self._held:
-            data, self._held = self._held + data, b""
-            self._transport.write(data)
+            self._held += data
+            if len(self._held) > _MAX_HELD:
+                self.release()
         elif data:
             self._held = data
-            self._loop.call_soon(self._release)
+            self._outbox.add(self)
 
     def write_eof(self) -> None:
-        self._release()
+        self.release()
         self._transport.write_eof()
 
     def close(self) -> None:
-        self._release()
+        self.release()
         self._transport.close()
 
-    def _release(self) -> None:
+    def release(self) -> None:
         if self._held:
             data, self._held = self._held, b""
             if not self._transport.is_closing():
@@ -181,7 +206,9 @@ class Protocol(HttpToolsProtocol):
     _lingers = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_Joined(transport))  # type: ignore[arg-type]
+        shared = vars(self.server_state)  # by all connections of this server
+        outbox = shared.get("outbox") or shared.setdefault("outbox", _Outbox())
+        super().connection_made(_Joined(transport, outbox))  # type: ignore[arg-type]
         self._timer = self.loop.call_later(HEAD_SECONDS, self._head_too_slow)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -198,6 +225,10 @@ class Protocol(HttpToolsProtocol):
                 self._head_complete()
         elif not self._lingers and not self.transport.is_closing():
             self._head_goes_on(len(data))
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        cast("dict[str, Any]", self.scope)[CYCLE] = self.cycle
 
     def on_response_complete(self) -> None:
         cycle = self.cycle
