@@ -23,6 +23,8 @@ from benchmarks.servers import REFERENCE
 CONNECTIONS = (1, 16, 100)
 SLOWER_THAN_REFERENCE = 3.0
 TAIL = 5.0
+FASTER_THAN = {"fastmcp": 15.0, "sdk": 5.0}
+"""How many times a peer's rate ours should be, by the first part of the peer's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +143,29 @@ def _measure(server: Server, connections: int, seconds: float) -> Result:
 def verdicts(race: Race) -> list[Finding]:
     """What the budgets say about our rows."""
     found = [finding for one in race.standings if one.contender.ours for finding in _judge(one)]
+    found += _against_peers(race)
     found += [Finding(row.name, row.title, None, note=why) for row, why in race.absent if row.ours]
     return found
+
+
+def _against_peers(race: Race) -> list[Finding]:
+    """Our fastest row beside each peer, in the same run."""
+    ours = next((one for one in race.standings if one.contender.ours), None)
+    if ours is None:
+        return []
+    return [
+        Finding(
+            ours.contender.name,
+            f"{ours.contender.title}: rate at {connections} connections, of {peer.contender.title}",
+            ours.ratio(connections) / peer.ratio(connections),
+            "x",
+            FASTER_THAN[peer.contender.name.partition("-")[0]],
+            at_least=True,
+        )
+        for peer in race.standings
+        if peer.contender.name.partition("-")[0] in FASTER_THAN
+        for connections in (16, 100)
+    ]
 
 
 def _judge(one: Standing) -> list[Finding]:

@@ -146,6 +146,48 @@ async def test_a_slow_call_on_a_kept_connection_is_answered_and_the_next_one_too
         await writer.wait_closed()
 
 
+async def test_a_kept_connection_on_which_nothing_is_asked_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_SWEEP_SECONDS", 0.05)
+    async with serve(front(), keep_alive_seconds=0) as port, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(2):
+            writer.write(HEAD + b"Content-Length: 2\r\n\r\nhi")
+            assert (await read_response(reader)).startswith(b"HTTP/1.1 200 ")
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_kept_connection_stays_while_a_slow_call_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_SWEEP_SECONDS", 0.01)
+
+    async def handler(request: Request) -> Response:
+        await request.read()
+        await asyncio.sleep(0.2)
+        return Response(200, b"late")
+
+    async with serve(front(handler), keep_alive_seconds=0) as port, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEAD + b"Content-Length: 2\r\n\r\nhi")
+        assert (await read_response(reader)).endswith(b"late")
+        writer.close()
+
+
+@pytest.mark.parametrize("extra", [b"", b"Origin: http://localhost:3000\r\n", b"Connection: close\r\n"])
+async def test_both_ways_of_answering_say_the_same(extra: bytes) -> None:
+    """Ordinary requests are answered past ASGI, those with an Origin or about to close through it."""
+    async with serve(front()) as port, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEAD + extra + b"X-Request-ID: abc\r\nContent-Length: 2\r\n\r\nhi")
+        answer = await read_response(reader)
+        writer.close()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lines = set(head.split(b"\r\n"))
+    assert {b"HTTP/1.1 200 OK", b"x-request-id: abc", b"x-content-type-options: nosniff"} <= lines
+    assert b"content-length: %d" % len(body) in lines
+    assert json.loads(body)["body"] == "hi"
+    assert sum(line.startswith(b"date: ") for line in lines) == 1
+
+
 async def test_pipelined_requests_are_answered_in_order() -> None:
     async with serve(front()) as port, asyncio.timeout(10):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

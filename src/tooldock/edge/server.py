@@ -30,6 +30,7 @@ DISCARD_SECONDS = 30.0
 """How long the rest of a body is read and thrown away after its request was answered."""
 _MAX_HELD = 64 * 1024
 """Bytes of answers held back until the end of the loop's turn."""
+_SWEEP_SECONDS = 1.0
 LINGER_SECONDS = 2.0
 
 
@@ -130,13 +131,22 @@ def server_config(
 
 
 class _Outbox:
-    """Connections of one server that have something to send at the end of the loop's turn."""
+    """What the connections of one server share: the end of the loop's turn, when answers are sent, and one timer
+    for those on which nothing happens any more."""
 
-    __slots__ = ("_loop", "_waiting")
+    __slots__ = ("_connections", "_loop", "_waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, connections: set[Any]) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Joined] = []
+        self._connections = connections
+        self._loop.call_later(_SWEEP_SECONDS, self._sweep)
+
+    def _sweep(self) -> None:
+        now = self._loop.time()
+        for connection in tuple(self._connections):
+            connection.end_if_idle(now)
+        self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def add(self, one: _Joined) -> None:
         if not self._waiting:
@@ -201,13 +211,14 @@ class Protocol(HttpToolsProtocol):
     answer instead of a reset connection, but not for ever.
     """
 
+    _idle_since = 0.0
     _head_bytes = -1
     _timer: asyncio.TimerHandle | None = None
     _lingers = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         shared = vars(self.server_state)  # by all connections of this server
-        outbox = shared.get("outbox") or shared.setdefault("outbox", _Outbox())
+        outbox = shared.get("outbox") or shared.setdefault("outbox", _Outbox(self.connections))
         super().connection_made(_Joined(transport, outbox))  # type: ignore[arg-type]
         self._timer = self.loop.call_later(HEAD_SECONDS, self._head_too_slow)
 
@@ -231,10 +242,25 @@ class Protocol(HttpToolsProtocol):
         cast("dict[str, Any]", self.scope)[CYCLE] = self.cycle
 
     def on_response_complete(self) -> None:
+        """As uvicorn does, but without a timer per answer: `_Outbox` looks after idle connections."""
         cycle = self.cycle
-        super().on_response_complete()
-        if cycle.more_body and self._timer is None and not self.transport.is_closing():
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        else:
+            self._idle_since = self.loop.time()
+        if cycle.more_body and self._timer is None:
             self._timer = self.loop.call_later(DISCARD_SECONDS, self._rest_too_slow, self.scope)
+
+    def end_if_idle(self, now: float) -> None:
+        """Close a kept connection on which nothing has been asked for too long."""
+        cycle = self.cycle
+        answered = cycle is not None and cycle.response_complete and self.scope is cycle.scope
+        if answered and now - self._idle_since > self.timeout_keep_alive:
+            self.transport.close()
 
     def _head_complete(self) -> None:
         # A timer on the rest of a body carries on until that request's scope is replaced.
