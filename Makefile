@@ -60,9 +60,9 @@ lock: $(VENV)/.runtime ## Refresh both lock files
 	@$(LOCK) --group dev -c requirements.lock -o requirements-dev.lock
 
 matrix: ## Run the tests under another interpreter: make matrix PYTHON=python3.13
-	@$(MAKE) --no-print-directory VENV=.venv-$(notdir $(PYTHON)) PYTHON=$(PYTHON) .venv-$(notdir $(PYTHON))/.dev
-	@TOOLDOCK_TEST_VENVS=$(CURDIR)/.venv-$(notdir $(PYTHON))/environments \
-		.venv-$(notdir $(PYTHON))/bin/pytest -q $(ARGS)
+	@v=.venv-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
+	$(MAKE) --no-print-directory VENV=$$v PYTHON=$(PYTHON) $$v/.dev && \
+	TOOLDOCK_TEST_VENVS=$(CURDIR)/$$v/environments $$v/bin/pytest -q $(ARGS)
 
 clean: ## Remove everything `make` made
 	rm -rf $(VENV) .venv-* .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov

@@ -259,9 +259,11 @@ class Zygote:
         ended = Unavailable("The worker launcher ended.", retry_after=1)
         if self._warm is not None and not self._warm.done():
             self._warm.set_exception(ended)
+            self._warm.exception()  # whoever waited for it may have left
         for request in self._requests.values():
             if not request.done():
                 request.set_exception(ended)
+                request.exception()
         for child in self._children.values():
             if not child.exited.done():
                 child.exited.set_result(-signal.SIGKILL)
