@@ -1,0 +1,90 @@
+"""The README's commands, pasted into a real shell beside a real gateway, give what the README shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.gateway import TOKEN, Gateway
+
+README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+
+pytestmark = pytest.mark.process
+
+
+def blocks() -> list[str]:
+    return re.findall(r"```console\n(.*?)```", README, re.S)
+
+
+def steps(block: str) -> list[tuple[str, str]]:
+    """Commands with what they print; a command goes on over its here-document and its continued lines."""
+    found: list[tuple[str, str]] = []
+    lines = iter(block.splitlines(keepends=True))
+    for line in lines:
+        if not line.startswith("$ "):
+            command, shown = found[-1]
+            found[-1] = (command, shown + line)
+            continue
+        command = line[2:]
+        if "<<'EOF'" in command:
+            for more in lines:
+                command += more
+                if more == "EOF\n":
+                    break
+        while command.endswith("\\\n"):
+            command += next(lines)
+        found.append((command, ""))
+    return found
+
+
+@pytest.fixture
+def beside(gateway: Callable[..., Gateway], tmp_path: Path) -> Gateway:
+    """A gateway whose directory looks like a checkout after `make up`."""
+    one = gateway()
+    one.write("shared", "hello.py", "from fastmcp.tools import tool\n\n@tool\ndef hello() -> str:\n    return 'hi'\n")
+    one.start()
+    one.settled()
+    here = tmp_path / "checkout"
+    (here / ".venv" / "bin").mkdir(parents=True)
+    command = here / ".venv" / "bin" / "tooldock"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m tooldock "$@"\n')
+    command.chmod(0o755)
+    (here / "tooldock_data").symlink_to(one.data)
+    (one.data / "state" / "keys" / "bearer_token").write_text(TOKEN)
+    return one
+
+
+def test_the_transcripts_work_as_printed(beside: Gateway, tmp_path: Path) -> None:
+    ours = [step for block in blocks() for step in steps(block) if not step[0].startswith("make up")]
+    assert len(ours) == 5
+    for command, expected in ours:
+        pasted = command.replace("http://127.0.0.1:8000", beside.url)
+        if pasted.startswith("curl") and shutil.which("curl") is None:
+            pytest.skip("needs curl")
+        done = subprocess.run(
+            ["sh", "-c", pasted],
+            cwd=tmp_path / "checkout",
+            env={**os.environ, "BEARER_TOKEN": TOKEN, "MANAGER_INTERNAL_TOKEN": "test-manager-token-0123456789"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.stderr == ""
+        assert done.stdout.strip() == expected.strip(), command
+    records = [record for record in beside.audit() if record["tool"] == "add"]
+    assert [record["protocol"] for record in records] == ["rest", "rest"]
+
+
+def test_the_record_shown_has_the_fields_of_a_record(beside: Gateway) -> None:
+    shown = re.search(r"```json\n(.*?)```", README, re.S)
+    assert shown is not None
+    beside.value("shared", "hello")
+    [record] = beside.audit()
+    assert set(re.findall(r'"(\w+)":', shown[1])) <= record.keys()
