@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import logging
 import os
 import signal
 import sys
@@ -225,8 +226,12 @@ async def test_it_is_announced_while_it_serves_and_obeys_signals(tmp_path: Path,
 
 @pytest.fixture
 def logging_as_before() -> Iterator[None]:
+    root, server = logging.getLogger(), logging.getLogger("uvicorn.error")
+    handlers, level = root.handlers[:], server.level
     yield
     structlog.reset_defaults()
+    root.handlers[:] = handlers
+    server.setLevel(level)
 
 
 @pytest.mark.parametrize("shape", ["json", "pretty", "auto"])
@@ -251,6 +256,21 @@ def test_log_lines_have_the_asked_shape(
     shown, failed = map(json.loads, err.splitlines())
     assert (shown["event"], shown["number"], shown["level"]) == ("shown", 7, "info")
     assert "ValueError: why" in failed["exception"]
+
+
+def test_what_libraries_log_has_the_same_shape(capsys: pytest.CaptureFixture[str], logging_as_before: None) -> None:
+    for _ in range(2):
+        configure_logging(Settings.load({"log_format": "json"}, {}, {}))
+    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+    logging.getLogger("asyncio").info("hidden")
+    try:
+        raise ValueError("why")
+    except ValueError:
+        logging.getLogger("uvicorn.error").exception("Exception in %s application", "ASGI")
+    [line] = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (line["event"], line["logger"], line["level"]) == ("library_message", "uvicorn.error", "error")
+    assert line["text"] == "Exception in ASGI application"
+    assert "ValueError: why" in line["exception"]
 
 
 def test_a_log_that_cannot_be_written_harms_nobody(monkeypatch: pytest.MonkeyPatch, logging_as_before: None) -> None:

@@ -1,7 +1,7 @@
 """An async tool that asks a web service.
 
 It needs a package (requirements.txt), and a secret and a variable (tooldock.yaml). Both of these reach it in
-the environment of its own worker; no other namespace sees them.
+the environment of its own worker; no other namespace is given them.
 """
 
 import os

@@ -181,7 +181,7 @@ def http_face(running: Gateway, *, host: str) -> Front:
         proxies=Proxies(settings.trusted_proxies),
         metrics=metrics,
         max_body=settings.max_request_size,
-        open_paths=OPEN_PATHS | ({"/metrics"} if settings.metrics_public else set()),
+        open_paths=OPEN_PATHS | {"/"} | ({"/metrics"} if settings.metrics_public else set()),
     )
 
 
@@ -256,6 +256,27 @@ def configure_logging(settings: Settings) -> None:
         logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _Lossy(sys.stderr))),
         cache_logger_on_first_use=False,
     )
+    root = logging.getLogger()
+    if not any(isinstance(handler, _Forwarded) for handler in root.handlers):
+        root.addHandler(_Forwarded(logging.WARNING))
+    # Its warnings are about what strangers send, a line for each.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+
+
+class _Forwarded(logging.Handler):
+    """What libraries log the ordinary way, in the shape of everything else."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            structlog.get_logger(record.name).log(
+                record.levelno,
+                "library_message",
+                logger=record.name,
+                text=record.getMessage(),
+                exc_info=record.exc_info,
+            )
+        except Exception:
+            self.handleError(record)
 
 
 class _Lossy:

@@ -26,6 +26,7 @@ from typing import Any, NamedTuple, Protocol
 from tooldock_worker.elicitation import question
 from tooldock_worker.jsontext import EncodeError, clean, dumps
 
+_MAX_LOGGER = 256
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 
@@ -229,7 +230,7 @@ class Context:
                 "id": self.call_id,
                 "level": level,
                 "message": clean(str(message)),
-                "logger": logger_name,
+                "logger": None if logger_name is None else clean(str(logger_name))[:_MAX_LOGGER],
                 "data": None if extra is None else _loggable(extra),
             }
         )

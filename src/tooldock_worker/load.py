@@ -9,11 +9,11 @@ Knows nothing of sockets or processes; loading runs the tool files' code and is 
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import importlib
 import importlib.util
 import inspect
+import json
 import os
 import re
 import sys
@@ -30,6 +30,7 @@ from tooldock_worker.light.decorator import record_of
 from tooldock_worker.light.dependencies import Dependency, resolve
 from tooldock_worker.light.values import on_wire
 from tooldock_worker.problems import BadArguments
+from tooldock_worker.threads import on_thread
 
 __all__ = ["BadArguments", "LoadError", "Loaded", "LoadedTool", "load"]
 
@@ -127,7 +128,7 @@ def load(folder: Path) -> Loaded:
     entries = _entries(root)
     _refuse_taken_names(entries)
     sys.path[:] = _path_without(root)
-    names = {file: _module_name(file) for file in _tool_files(entries)}
+    names = {file: _module_name(root, file) for file in _tool_files(entries)}
     _make_importable(root)
     modules = {file: _imported(root, file, name) for file, name in names.items()}
     health = _health(root)
@@ -167,13 +168,14 @@ def _refuse_taken_names(entries: Sequence[os.DirEntry[str]]) -> None:
             )
 
 
-def _module_name(file: str) -> str:
+def _module_name(folder: str, file: str) -> str:
     """The file's own name where nothing else has it, else a private one."""
     stem = file.removesuffix(".py")
     free = (
         stem.isidentifier()
         and stem not in sys.modules
         and stem not in sys.stdlib_module_names
+        and not os.path.isfile(os.path.join(folder, stem, "__init__.py"))  # Python prefers the package beside it
         and not _found_elsewhere(stem)
     )
     return stem if free else f"_tooldock_file_{stem.encode().hex()}"
@@ -318,8 +320,12 @@ def _collect(modules: dict[str, ModuleType]) -> dict[str, LoadedTool]:
         try:
             tool = _real_tool(file, found) if _is_real_tool(found) else _function_tool(file, found)
         except schema.SchemaError as error:
-            name = getattr(found, "__name__", None) or type(found).__name__
-            raise LoadError(f"{file}: the tool {name} {error}.", file=file, line=place) from error
+            raise LoadError(f"{file}: the tool {_called(found)} {error}.", file=file, line=place) from error
+        except Exception as error:
+            # Types and decorators may hold anything, and fail in any way when they are looked at.
+            why = clean(f"{type(error).__name__}: {error}")[:_MAX_MESSAGE]
+            message = f"{file}: the tool {_called(found)} cannot be used as it is declared; {why}"
+            raise LoadError(message, file=file, line=place) from error
         if tool is None:
             continue
         if (other := tools.get(tool.name)) is not None:
@@ -363,8 +369,16 @@ def _is_real_tool(value: Any) -> bool:
     )
 
 
+def _called(value: Any) -> str:
+    return str(getattr(value, "__name__", None) or type(value).__name__)
+
+
 def _line(value: Any) -> int | None:
-    owner = inspect.unwrap(_code_owner(value)) if callable(_code_owner(value)) else value
+    owner = _code_owner(value)
+    try:
+        owner = inspect.unwrap(owner) if callable(owner) else value
+    except ValueError:
+        pass  # it wraps itself; its own line will do
     code = getattr(getattr(owner, "__func__", owner), "__code__", None)
     return getattr(code, "co_firstlineno", None)
 
@@ -441,10 +455,10 @@ def _describe(
     described = {"name": name, "description": description or "", "inputSchema": input_schema, "file": file}
     described |= {key: value for key, value in optional.items() if value}
     try:
-        dumps(described)
+        plain: dict[str, Any] = json.loads(dumps(described))  # dates and the like become text, as in results
     except EncodeError as error:
         raise schema.SchemaError("is described in its decorator with a value that JSON cannot carry") from error
-    return described
+    return plain
 
 
 def _annotations(said: Any) -> dict[str, Any]:
@@ -516,7 +530,7 @@ def _on_loop(call: Callable[..., Any]) -> Callable[..., Any]:
 def _with_dependencies(
     fn: Any, call: Callable[..., Any], dependencies: dict[str, Any], in_thread: bool
 ) -> Callable[..., Any]:
-    """Dependencies are awaited on the loop; a sync tool then runs on one of the loop's own threads."""
+    """Dependencies are awaited on the loop; a sync tool then runs on a thread of its own."""
     ours = all(isinstance(item, Dependency) for item in dependencies.values())
     values = _our_values(dependencies) if ours else _real_values(fn, dependencies)
 
@@ -525,7 +539,7 @@ def _with_dependencies(
             arguments |= await values(arguments, stack)
             if _is_async(call):
                 return await call(**arguments)
-            return await asyncio.to_thread(call, **arguments) if in_thread else call(**arguments)
+            return await on_thread(functools.partial(call, **arguments)) if in_thread else call(**arguments)
 
     return run
 

@@ -64,6 +64,8 @@ def _leaves(value: Any) -> Iterator[str]:
         text = str(value)
         if text:
             yield text
+        if isinstance(value, str) and (shown := repr(value)[1:-1]) != text:
+            yield shown  # as `{value!r}` puts it
 
 
 def _without(message: str, text: str) -> str:

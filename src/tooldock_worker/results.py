@@ -62,7 +62,7 @@ def encode_error(error: BaseException) -> Failure:
         details = {"cause": error.code, **error.details}
         return {"code": "tool_error", "message": _bounded(error.message), "details": details}
     if isinstance(error, EncodeError) or speaks_to_caller(error):
-        return {"code": "tool_error", "message": clean(str(error)) or type(error).__name__, "details": {}}
+        return {"code": "tool_error", "message": clean(_said(error)) or type(error).__name__, "details": {}}
     _print(error)
     return {"code": "tool_error", "message": _bounded(_described(error)), "details": {}}
 
@@ -158,11 +158,15 @@ def _described(error: BaseException) -> str:
     name = type(error).__name__
     if isinstance(error, BaseExceptionGroup):
         return f"{name}: " + "; ".join(_each(error.exceptions))
-    try:
-        text = str(error)
-    except Exception:
-        text = ""  # an exception whose own __str__ fails still has a name
+    text = _said(error)
     return f"{name}: {text}" if text else name
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        return ""  # an exception whose own __str__ fails still has a name
 
 
 def _each(errors: Iterable[BaseException]) -> list[str]:

@@ -29,6 +29,9 @@ _READ = 1 << 18
 _MARGIN = 4096
 """Bytes sent beyond the cut, so that the gateway finds a secret that lies across it."""
 
+_MAX_BACKLOG = 1 << 20
+"""Bytes waiting for the socket, beyond which progress and log lines are dropped; a tool may say them in a loop."""
+
 _SHORT = 1000
 """Characters kept of a message that is too long to be sent."""
 
@@ -57,11 +60,12 @@ class Writer:
         if last:
             self.push()
 
-    def now(self, line: bytes) -> None:
-        """From any thread: send at once."""
+    def now(self, line: bytes, *, may_drop: bool = False) -> None:
+        """From any thread: send at once. What may be dropped is, while too much is waiting already."""
         with self._lock:
             if self._backlog:
-                self._backlog += line
+                if not may_drop or len(self._backlog) < _MAX_BACKLOG:
+                    self._backlog += line
                 return
             try:
                 sent = self._sock.send(line)
@@ -145,12 +149,14 @@ class Server:
         }
         self._reading = False
         self._loop: asyncio.AbstractEventLoop
+        self._thread: int
         self._writer: Writer
         self._stopped: asyncio.Event
 
     async def serve(self) -> None:
         """Announce the tools and serve until the gateway says `shutdown` or is gone."""
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._stopped = asyncio.Event()
         self._sock.setblocking(False)
         self._writer = Writer(self._sock, self._loop)
@@ -176,7 +182,7 @@ class Server:
                 raise EncodeError(f"The question is larger than the {self._max_frame:,} bytes it may have.")
             # What a tool says on the way must never fail it.
             line = dumps({**message, "message": _shortened(str(message["message"])), "data": None})
-        self._writer.now(line + b"\n")
+        self._writer.now(line + b"\n", may_drop=message["op"] != "ask")
 
     async def ask(self, call_id: str, kind: str, params: Message) -> Any:
         ask_id = f"{call_id}.{next(self._ask_ids)}"
@@ -188,6 +194,9 @@ class Server:
             del self._asks[ask_id]
 
     def ask_sync(self, call_id: str, kind: str, params: Message) -> Any:
+        if threading.get_ident() == self._thread:
+            # The answer would arrive on the thread that waits for it, and nothing else would run meanwhile.
+            raise RuntimeError("ctx.sync waits for the answer and would stop every other call; await ctx instead.")
         return asyncio.run_coroutine_threadsafe(self.ask(call_id, kind, params), self._loop).result()
 
     # Reading.
@@ -239,7 +248,7 @@ class Server:
         else:
             self._running[call_id] = (None, context)
             arguments = message["arguments"]
-            self._pool.submit(call_id, lambda: self._run_sync(call_id, tool, arguments, context))
+            self._pool.submit(call_id, lambda: self._take_up(call_id, tool, arguments, context))
 
     def _spawn(self, run: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task for one call; where Python can, it starts at once, which saves a turn of the loop."""
@@ -259,12 +268,20 @@ class Server:
         except BaseException as error:
             # A tool may also trip over a task of its own that was cancelled; that is its failure.
             stopped = isinstance(error, asyncio.CancelledError) and context.cancelled
-            members = _error("cancelled", "The call was cancelled.") if stopped else self._failure(error)
+            members = _CANCELLED if stopped else self._failure(error)
             head = '{"id":"%s","ok":false,"latency_ms":%.3f,'
         self._running.pop(call_id, None)
         elapsed = (time.perf_counter() - started) * 1000
         line = (head % (call_id, elapsed)).encode() + members + b"}\n"
         self._writer.later(line, last=not self._running and not self._reading)
+
+    def _take_up(self, call_id: str, tool: LoadedTool, arguments: Message, context: Context) -> None:
+        if not context.cancelled:
+            self._run_sync(call_id, tool, arguments, context)
+            return
+        # Cancelled while it waited for a thread: its caller has been told, so it must have no effect any more.
+        self._running.pop(call_id, None)
+        self._writer.now(b'{"id":"%s","ok":false,"latency_ms":0.0,%s}\n' % (call_id.encode(), _CANCELLED))
 
     def _run_sync(self, call_id: str, tool: LoadedTool, arguments: Message, context: Context) -> None:
         started = time.perf_counter()
@@ -402,6 +419,9 @@ class Server:
 
 def _error(code: str, message: str) -> bytes:
     return b'"error":' + dumps({"code": code, "message": message, "details": {}})
+
+
+_CANCELLED = _error("cancelled", "The call was cancelled.")
 
 
 def _shortened(text: str) -> str:

@@ -10,11 +10,14 @@ each. So a few threads are started at once, and more only when a job has been wa
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import queue
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 Job = Callable[[], None]
+T = TypeVar("T")
 
 _AT_ONCE = 4
 _MOMENT = 0.005
@@ -78,3 +81,37 @@ class Pool:
             finally:
                 with self._lock:
                     self._finished += 1
+
+
+async def on_thread(call: Callable[[], T]) -> T:
+    """Run `call` on a thread of its own and wait until it returns, also after the waiting task is cancelled.
+
+    Not asyncio.to_thread: that ends with its task while the thread runs on, so a tool that hangs would look as if
+    it had yielded, would lose what it still uses, and would keep one of a few shared threads for ever.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[None] = loop.create_future()
+    results: list[T] = []
+    errors: list[BaseException] = []
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            results.append(context.run(call))
+        except BaseException as error:
+            errors.append(error)
+        try:
+            loop.call_soon_threadsafe(done.set_result, None)
+        except RuntimeError:
+            pass  # the loop is closed: the worker is ending, and nobody waits
+
+    # Daemon: a tool that never returns must not keep the worker from exiting.
+    threading.Thread(target=work, name="tool-with-dependencies", daemon=True).start()
+    try:
+        await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.shield(done)  # cancelled once more, the worker itself is ending
+        raise
+    if errors:
+        raise errors[0]
+    return results[0]

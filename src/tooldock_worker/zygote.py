@@ -7,8 +7,8 @@ the one function `_launch`, and every child has the same parent, which
 - is the reaper of whatever tools leave behind (Linux: child subreaper), and
 - kills all of them, whole process groups and strays, as soon as the gateway is gone, even after kill -9.
 
-It stays single-threaded, runs no event loop and holds no socket but its own; environment, directory, descriptors
-and confinement are set in the child before any tool code is imported.
+It stays single-threaded, runs no event loop and holds no socket but its own; environment, directory and descriptors
+are set in the child before any tool code is imported.
 
 Control socket (SOCK_SEQPACKET, one JSON message a packet, descriptors attached to `start`):
 
@@ -152,7 +152,9 @@ class Zygote:
     def _sweep(self) -> None:
         """Kill what dead workers left behind: processes that moved here because their parent is gone.
 
-        A stray whose worker lives (a daemon it started) says so in its environment and is left alone.
+        A stray whose worker lives (a daemon it started) says so in its environment and is left alone. That is the
+        environment it was executed with: a daemon that a forked worker forked without executing anything is not told
+        from what a dead worker left, and goes.
         """
         alive = {f"TOOLDOCK_WORKER={pid}".encode() for pid in self._workers}
         for pid in _children():
@@ -222,8 +224,8 @@ def _signal_group(pid: int, number: int) -> None:
 def _kill_one(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # it went by itself
+    except (ProcessLookupError, PermissionError):
+        pass  # it went by itself, or runs as another user (sudo) and is not ours to end
 
 
 def _close(fds: list[int]) -> None:

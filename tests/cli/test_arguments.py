@@ -48,6 +48,13 @@ def test_the_schema_decides_what_a_value_is(text: str, schema: Any, value: Any) 
     assert type(result) is type(value)
 
 
+@pytest.mark.timeout(20)
+def test_references_that_meet_again_and_again_are_followed_once() -> None:
+    """Who describes a tool may be no friend; followed one by one, these would never end."""
+    many = {"$defs": {"A": {"anyOf": [{"$ref": "#/$defs/A"}] * 10 + [{"type": "integer"}]}}}
+    assert convert(split(["x=1"]), {"properties": {"x": {"$ref": "#/$defs/A"}}, **many}) == {"x": 1}
+
+
 def test_references_are_followed_and_may_be_circular() -> None:
     definitions = {"Count": {"type": "integer"}, "Loop": {"$ref": "#/$defs/Loop"}}
     assert one("4", {"$ref": "#/$defs/Count"}, **{"$defs": definitions}) == 4

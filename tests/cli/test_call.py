@@ -82,6 +82,10 @@ def test_json_comes_from_the_word_a_file_or_standard_input(cli: Cli, server: Ser
         (("--json", "{}", "a=1"), "not both"),
         (("name",), "is no argument"),
         (("times=x",), "must be an integer"),
+        (("times:=1e400",), "larger than any number"),
+        (("--json", '{"times": -1e400}'), "larger than any number"),
+        (("name=\udcff",), "not UTF-8 text"),
+        (("--json", '{"name": "\\ud800"}'), "not UTF-8 text"),
         (("--timeout", "0"), "--timeout must be above 0"),
     ],
 )
@@ -241,8 +245,47 @@ def test_core_url_names_another_gateway(cli: Cli, server: Server, monkeypatch: p
     result = cli("call", "shared", "hello")
     assert result.exit_code == 3
     assert "which CORE_URL names" in result.stderr
-    monkeypatch.setenv("CORE_URL", "ftp://x")
-    assert cli("call", "shared", "hello").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://x", "http://[::1", "http://127.0.0.1:abc", "http://x:99999", "http://", "http://x/a b"]
+)
+@pytest.mark.parametrize("command", [("call", "shared", "hello"), ("doctor",)])
+def test_an_address_that_is_none_is_refused_in_words(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, url: str, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("CORE_URL", url)
+    result = cli(*command)
+    assert result.exit_code == (1 if command == ("doctor",) else 2)
+    assert "CORE_URL must be an address like http://" in result.output
+
+
+@pytest.mark.parametrize("token", ["first\nsecond-secret", "s\u00e9cret", "tab\tsecret"])
+def test_a_token_no_header_can_carry_is_never_shown(
+    cli: Cli, server: Server, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    monkeypatch.setenv("BEARER_TOKEN", token)
+    result = cli("call", "shared", "hello")
+    assert result.exit_code == 1
+    assert "BEARER_TOKEN" in result.stderr
+    assert "cret" not in result.output
+    assert server.seen == []
+
+
+def test_another_users_gateway_is_not_said_to_be_stopped(
+    cli: Cli, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root may read everything, so the kernel's refusal is played."""
+
+    def refused(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    result = cli("call", "shared", "hello")
+    assert result.exit_code == 1
+    assert "belongs to another user" in result.stderr
+    assert "run this as the user who started ToolDock" in result.stderr
+    assert "belongs to another user" in cli("doctor").stdout
 
 
 def test_data_dir_may_stand_before_or_after_the_command(

@@ -74,6 +74,14 @@ def test_tools_without_a_name_are_those_of_all_namespaces_that_have_some(cli: Cl
     assert json.loads(cli("tools", "shared", "--json").stdout)["tools"] == [HELLO]
 
 
+def test_a_namespace_without_tools_says_why_there_are_none(cli: Cli, served: Server) -> None:
+    assert "Not loaded: broken. `tooldock namespaces`" in cli("tools").stderr
+    assert "Not loaded: broken" in cli("tools", "--json").stderr
+    assert "stale has no tools" in cli("tools", "stale").stderr
+    served.answers[("GET", "/namespaces")][1][:] = [row("broken", tool_count=0, error="invalid syntax")]
+    assert "tooldock new" not in cli("tools").stderr
+
+
 def test_tools_of_an_unknown_namespace_are_an_error(cli: Cli, server: Server) -> None:
     server.answers[("GET", "/ns/nope/tools")] = (404, problem("namespace_not_found", "There is none."))
     result = cli("tools", "nope")
@@ -116,3 +124,21 @@ def test_a_reload_with_errors_ends_with_1(cli: Cli, server: Server) -> None:
     assert "Reloaded 1 namespace." in result.stdout
     assert "a: invalid syntax" in result.stderr
     assert cli("reload", "--json").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "says"), [("ready", "The last version that worked is still served."), ("failed", "It is not served.")]
+)
+def test_a_reload_tells_where_to_look_and_what_is_served(cli: Cli, server: Server, status: str, says: str) -> None:
+    server.answers[("POST", "/reload")] = (200, {"namespaces": [], "errors": {"a": "t.py raised NameError"}})
+    row = {"name": "a", "status": status, "tool_count": 1, "error_file": "t.py", "error_line": 4}
+    server.answers[("GET", "/namespaces")] = (200, [row])
+    shown = cli("reload").stderr
+    assert "a: t.py raised NameError (t.py, line 4)" in shown
+    assert says in shown
+
+
+def test_a_reload_tells_of_a_folder_without_tools(cli: Cli, server: Server) -> None:
+    server.answers[("POST", "/reload")] = (200, {"namespaces": ["a"], "workers_restarted": ["a"], "errors": {}})
+    server.answers[("GET", "/namespaces")] = (200, [{"name": "a", "status": "ready", "tool_count": 0}])
+    assert "a has no tools: put @tool above a function" in cli("reload").stderr

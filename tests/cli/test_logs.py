@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,6 +47,19 @@ def test_a_namespace_that_printed_nothing_is_no_error(cli: Cli, log: Path) -> No
     result = cli("logs", "a")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "printed nothing yet" in result.stderr
+
+
+def test_a_log_that_may_not_be_read_is_no_traceback(cli: Cli, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read everything, so the kernel's refusal is played."""
+
+    def refused(path: Path, *_args: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    log.write_text("line\n")
+    monkeypatch.setattr(Path, "open", refused)
+    result = cli("logs", "a")
+    assert result.exit_code == 1
+    assert "run this as the user who started ToolDock" in result.stderr
 
 
 @pytest.mark.parametrize("name", ["nope", "../../etc/passwd"])

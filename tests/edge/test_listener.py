@@ -208,9 +208,11 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         HEAD + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nbad header: x\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
+        b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET http://[::1 HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ],
 )
-async def test_bytes_that_are_not_http_are_refused_in_json(data: bytes) -> None:
+async def test_bytes_that_are_not_http_are_refused_in_json(data: bytes, caplog: pytest.LogCaptureFixture) -> None:
     async with serve(front()) as port:
         received = await exchange(port, data)
         assert (await exchange(port, b"GET /health HTTP/1.0\r\n\r\n"))[9:12] == b"200"
@@ -218,6 +220,113 @@ async def test_bytes_that_are_not_http_are_refused_in_json(data: bytes) -> None:
     assert head.startswith(b"HTTP/1.1 400 ")
     assert b"content-type: application/json" in head
     assert json.loads(body)["error"]["code"] == "malformed_request"
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+@pytest.mark.parametrize("tail", [b"\x00nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nHo"])
+async def test_a_bad_request_behind_a_good_one_takes_nobodys_answer_away(
+    tail: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither that of the good one, nor those that are ready for other clients in the same turn of the loop."""
+    monkeypatch.setattr(server_module, "HEAD_SECONDS", 0.05)
+    began, finish = asyncio.Semaphore(0), asyncio.Event()
+
+    async def handler(request: Request) -> Response:
+        await request.read()
+        began.release()
+        await finish.wait()
+        return Response(200, b"done")
+
+    async with serve(front(handler)) as port, asyncio.timeout(10):
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        for number, (_, writer) in enumerate(clients):
+            writer.write(HEAD + b"Content-Length: 2\r\n\r\n{}" + (b"" if number else tail))
+            await began.acquire()
+        await asyncio.sleep(0.1)  # by now the tail is refused
+        finish.set()
+        answers = [await read_response(reader) for reader, _ in clients]
+        assert await clients[0][0].read() == b""
+        for _, writer in clients:
+            writer.close()
+    assert [answer[9:12] + answer[-4:] for answer in answers] == [b"200done"] * 4
+    assert b"connection: close" in answers[0]
+
+
+async def test_an_answer_that_is_ready_after_its_body_was_refused_harms_nobody() -> None:
+    began, finish = asyncio.Semaphore(0), asyncio.Event()
+
+    async def handler(request: Request) -> Response:
+        began.release()
+        await finish.wait()
+        return Response(200, b"done")
+
+    async with serve(front(handler)) as port, asyncio.timeout(10):
+        clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        for number, (_, writer) in enumerate(clients):
+            writer.write(HEAD + (b"Content-Length: 0\r\n\r\n" if number else b"Transfer-Encoding: chunked\r\n\r\n"))
+            await began.acquire()
+        clients[0][1].write(b"ZZ\r\n")
+        assert (await read_response(clients[0][0]))[9:12] == b"400"
+        finish.set()
+        answers = [await read_response(reader) for reader, _ in clients[1:]]
+        for _, writer in clients:
+            writer.close()
+    assert [answer[-4:] for answer in answers] == [b"done"] * 3
+
+
+async def test_requests_cannot_be_piled_up_without_end() -> None:
+    seen = 0
+
+    async def handler(request: Request) -> Response:
+        nonlocal seen
+        seen += 1
+        await asyncio.sleep(0)
+        return Response(200, b"done")
+
+    async with serve(front(handler)) as port:
+        received = await exchange(port, (HEAD + b"\r\n") * 2000)
+    assert seen == received.count(b"HTTP/1.1 200 ")
+    assert server_module.MAX_PIPELINED <= seen < 2000
+
+
+async def test_a_connection_whose_client_does_not_read_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(server_module, "UNREAD_SECONDS", 0.3)
+
+    async def handler(request: Request) -> Response:
+        return Response(200, b"x" * 20_000_000)
+
+    lost = asyncio.Event()
+    connection_lost = server_module.Protocol.connection_lost
+
+    def lose(self: server_module.Protocol, exc: Exception | None) -> None:
+        connection_lost(self, exc)
+        lost.set()
+
+    monkeypatch.setattr(server_module.Protocol, "connection_lost", lose)
+    async with serve(front(handler), keep_alive_seconds=0) as port, asyncio.timeout(10):
+        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+        writer.write(HEAD + b"\r\n")
+        await lost.wait()
+        writer.close()
+
+
+async def test_a_client_that_reads_slowly_gets_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr(server_module, "UNREAD_SECONDS", 0.5)
+
+    async def handler(request: Request) -> Response:
+        return Response(200, b"x" * 20_000_000)
+
+    async with serve(front(handler), keep_alive_seconds=0) as port, asyncio.timeout(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=100_000)
+        writer.write(HEAD + b"\r\n")
+        size = 0
+        while piece := await reader.read(2_000_000):
+            size += len(piece)
+            await asyncio.sleep(0.01)
+        writer.close()
+    assert size > 20_000_000
 
 
 @pytest.mark.parametrize("line", [b"X-Long: " + b"a" * 400_000, b"\r\n".join(b"X-%d: y" % n for n in range(60_000))])
@@ -255,6 +364,13 @@ async def test_a_slow_head_on_a_kept_connection_is_not_waited_for_either(
         writer.write(b"GET / HTTP/1.1\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 408 ")
         writer.close()
+
+
+async def test_a_body_that_does_not_come_ends_the_connection() -> None:
+    async with serve(front(watch=Watch(tick=0.01, body_seconds=0.05))) as port:
+        received = await exchange(port, HEAD + b"Content-Length: 20\r\n\r\nhi")
+    assert received.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in received
 
 
 def _certificate(folder: Path, password: bytes | None = None) -> tuple[Path, Path]:

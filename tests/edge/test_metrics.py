@@ -45,3 +45,10 @@ async def test_both_formats_tell_the_same_and_other_rooms_are_heard() -> None:
 
 async def test_metrics_need_a_token() -> None:
     assert (await ask(front(Metrics().respond), "GET", "/metrics")).status == 401
+
+
+async def test_an_accept_header_that_makes_no_sense_gets_plain_text() -> None:
+    app = front(Metrics().respond)
+    answer = await ask(app, "GET", "/metrics", {**BEARER, "accept": "application/openmetrics-text; version=x.y"})
+    assert answer.status == 200
+    assert (answer.header("content-type") or "").startswith("text/plain")

@@ -375,7 +375,7 @@ async def test_the_deadline_is_the_nearest_of_the_caller_s_the_tool_s_and_the_na
         Catalogue([Entry("math", {"run": Offer(slow, offer.source, offer.validator)}, entry.limits)])
     )
     await world.call()
-    assert seen == [40, 20, 40, 90]
+    assert seen == [40, 20, 40, 40]
 
 
 async def test_a_call_whose_place_never_comes_free_times_out_in_the_queue(world: World) -> None:
@@ -412,6 +412,29 @@ async def test_a_result_that_is_too_large_is_cut_after_secrets_are_removed(world
     outcome = await world.call()
     assert orjson.loads(outcome.body).startswith("x" * 95 + "[reda\n[cut: ")
     assert world.records[0]["stdout_trunc"] == outcome.truncated > 0
+
+
+@pytest.mark.parametrize("shown", range(1, len(SECRET)))
+@pytest.mark.parametrize("kind", ["text", "json"])
+async def test_of_a_secret_the_source_cut_in_two_nothing_is_shown(world: World, kind: Any, shown: int) -> None:
+    """Labels are shorter than values, so what lay beyond the limit may come within it."""
+    beginning = f'{{"a": "{f"{SECRET}{SECRET} " * 10}{SECRET[:shown]}'
+
+    async def long(call: Call, channel: Channel, deadline: float) -> Outcome:
+        return Outcome("ok", orjson.dumps(beginning), partial=kind, total_bytes=5000)
+
+    world.serve(run=long, limits=Limits(10, 1, 1, 1000))
+    outcome = await world.call()
+    cleaned = '{"a": "' + "[redacted:TOKEN][redacted:TOKEN] " * 10
+    value = orjson.loads(outcome.body)
+    assert (value["text"] if kind == "json" else value.partition("\n")[0]) == cleaned
+
+
+async def test_of_a_secret_cut_in_two_by_the_end_of_a_message_nothing_is_shown(world: World) -> None:
+    world.serve(fails=raising(ToolFailed(f"bad {SECRET[:-1]}… [cut]; its last words: {SECRET[:10]}")))
+    fails = await world.call("fails")
+    assert fails.error is not None
+    assert fails.error.message == "bad [redacted:TOKEN]… [cut]; its last words: [redacted:TOKEN]"
 
 
 # Reloads.

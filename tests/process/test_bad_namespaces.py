@@ -352,6 +352,23 @@ def test_changed_requirements_rebuild_only_that_namespace(core: Gateway) -> None
     assert core.value("needy", "echo", text="a") == "a"
 
 
+@pytest.mark.network
+def test_an_environment_nobody_uses_any_more_is_let_go(core: Gateway) -> None:
+    def held() -> set[str]:
+        links = {str(path.readlink()) for path in Path(f"/proc/{core.pid}/fd").iterdir() if path.is_symlink()}
+        return {Path(link).stem for link in links if link.endswith(".lock") and "/core/" not in link}
+
+    core.write("fickle", "tools.py", ECHO)
+    core.write("fickle", "requirements.txt", "iniconfig==2.1.0\n")
+    core.reload()
+    before = held()
+    core.write("fickle", "requirements.txt", "iniconfig==2.0.0\n")
+    core.reload()
+    # The new one instead of the old one, and the base environment as ever.
+    until("the old environment is let go", lambda: len(before - held()) == 1)
+    assert {key for key in before if key.startswith("base-")} <= held()
+
+
 def test_changed_secret_restarts_only_the_namespace_that_has_it(core: Gateway) -> None:
     core.write("speller", "tools.py", SPELLS)
     core.write("deaf", "tools.py", SPELLS)

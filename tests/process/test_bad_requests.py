@@ -152,6 +152,12 @@ def test_namespace_in_the_header_reaches_the_same_tool(core: Gateway) -> None:
     assert response.json() == "a"
 
 
+def test_the_address_itself_needs_no_token_and_gives_nothing_away(core: Gateway) -> None:
+    page = core.http.get(core.url + "/", headers={"Accept": "text/html"})
+    assert (page.status_code, page.headers["location"]) == (302, "/docs")
+    assert set(core.http.get(core.url + "/").json()) == {"name", "version", "links"}
+
+
 @pytest.mark.parametrize("given", ["Bearer wrong", "Basic d3Jvbmc=", "Bearer"])
 def test_wrong_token_is_challenged(core: Gateway, given: str) -> None:
     response = post(core, b'{"text": "a"}', Authorization=given)

@@ -61,6 +61,7 @@ def loading(tmp_path: Path) -> Loader:
 
 
 TOOL = "from fastmcp.tools import tool\n"
+FIELD = "from typing import Annotated; from pydantic import Field\n"
 
 
 def test_tools_come_in_order_of_files_and_definition(loading: Loader) -> None:
@@ -142,6 +143,17 @@ def test_a_tool_file_never_hides_a_module_of_its_name(loading: Loader, path: tup
         "fetch": "mine",
         "odd_name": "loaded",
     }
+
+
+def test_a_tool_file_is_loaded_beside_a_package_of_its_name(loading: Loader) -> None:
+    """Python would import the package alone, and the file's tools would be missing without a word."""
+    seen = loading(
+        {
+            "words.py": TOOL + "import words\n@tool\ndef count(): return words.NUMBER\n",
+            "words/__init__.py": "NUMBER = 7\n",
+        }
+    )
+    assert seen["values"] == {"count": 7}
 
 
 def test_tool_files_import_each_other_as_one_module(loading: Loader) -> None:
@@ -234,6 +246,32 @@ def test_names_within_the_alphabet_are_kept(loading: Loader) -> None:
             "error",
             "timeout",
         ),
+        ({"a.py": TOOL + "@tool(timeout='soon')\ndef f(): ...\n"}, "a.py", 2, "error", "'soon'"),
+        ({"a.py": TOOL + "@tool(tags=5)\ndef f(): ...\n"}, "a.py", 2, "error", "the tool f"),
+        ({"a.py": TOOL + "@tool(annotations='read')\ndef f(): ...\n"}, "a.py", 2, "error", "the tool f"),
+        ({"a.py": TOOL + "@tool\ndef f(a: '1/0'): ...\n"}, "a.py", 2, "error", "ZeroDivisionError"),
+        (
+            {"a.py": TOOL + FIELD + "@tool\ndef f(a: Annotated[str, Field(pattern='(')]): ...\n"},
+            "a.py",
+            3,
+            "error",
+            "(",
+        ),
+        (
+            {"a.py": TOOL + FIELD + "@tool\ndef f() -> Annotated[str, Field(pattern='(')]: ...\n"},
+            "a.py",
+            3,
+            "error",
+            "(",
+        ),
+        (
+            {"a.py": TOOL + "import functools\nf = tool(name='f')(functools.partial(max))\n"},
+            "a.py",
+            None,
+            "error",
+            "max",
+        ),
+        ({"a.py": TOOL + "@tool\ndef f(): ...\nf.__wrapped__ = f\n"}, "a.py", 2, "error", "wrapper loop"),
     ],
     ids=lambda value: None,
 )
@@ -333,6 +371,12 @@ def test_a_tool_is_described_with_what_was_said_about_it(loading: Loader) -> Non
         "file": "a.py",
     }
     assert set(seen["tools"]["bare"]) == {"name", "description", "inputSchema", "file"}
+
+
+def test_what_was_said_about_a_tool_is_described_as_json(loading: Loader) -> None:
+    said = "from datetime import date\n@tool(meta={'since': date(2024, 1, 2), 'parts': ('a', 'b')})\ndef f(): ...\n"
+    described = loading({"a.py": TOOL + said})["tools"]["f"]
+    assert described["meta"] == {"since": "2024-01-02", "parts": ["a", "b"]}
 
 
 def test_the_health_check_is_found(loading: Loader) -> None:

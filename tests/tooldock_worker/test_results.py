@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import timeit
+import weakref
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -195,6 +197,22 @@ def test_a_list_with_content_in_it_is_content() -> None:
     ]
 
 
+def test_a_class_made_for_one_result_is_not_kept() -> None:
+    def result() -> Any:
+        @dataclass
+        class Row:
+            number: int = 1
+
+        return Row()
+
+    value = result()
+    made = weakref.ref(type(value))
+    assert encode(ANY, value) == b'"result":{"number":1}'
+    del value
+    gc.collect()
+    assert made() is None
+
+
 def test_a_tool_result_says_everything_itself() -> None:
     full = ToolResult(content=["a", PIXEL], structured_content={"day": date(2024, 1, 2)}, meta={"m": 1})
     assert decoded(full) == {
@@ -263,7 +281,12 @@ def test_an_exception_that_cannot_be_shown_still_has_a_name() -> None:
         def __str__(self) -> str:
             raise RuntimeError
 
+    class BrokenForCaller(ToolError):
+        def __str__(self) -> str:
+            raise RuntimeError
+
     assert encode_error(Broken())["message"] == "Broken"
+    assert encode_error(BrokenForCaller())["message"] == "BrokenForCaller"
 
 
 def fastest(call: Callable[[], Any], times: int = 20_000) -> float:

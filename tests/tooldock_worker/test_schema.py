@@ -250,6 +250,8 @@ def test_bad_arguments_never_repeat_the_value() -> None:
     assert secret not in str(errors)
     assert errors["pet"] == "Input tag should be one of 'cat', 'dog'"
     assert errors["strict.token"].startswith("the token [value]")
+    quoted = refused(fn, {"strict": {"token": "it's a\nsecret"}})["strict.token"]
+    assert "secret" not in quoted  # which {value!r} shows in other characters
 
 
 def test_an_error_of_the_body_is_not_a_bad_argument() -> None:

@@ -269,6 +269,34 @@ async def test_a_cancelled_sync_tool_can_see_it() -> None:
         assert (await gateway.answer_to(number))["result"] == "stopped by itself"
 
 
+async def test_a_call_cancelled_while_it_waits_for_a_thread_never_runs() -> None:
+    release, ran = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        release.wait(WAIT)
+
+    def change() -> None:
+        ran.set()
+
+    async with serving(hold, change, threads=1) as gateway:
+        await gateway.start("hold")
+        number = await gateway.start("change")
+        assert (await gateway.ask("cancel", call=number))["result"] is True
+        release.set()
+        assert (await gateway.answer_to(number))["error"]["code"] == "cancelled"
+    assert not ran.is_set()
+
+
+async def test_a_question_that_would_block_the_loop_is_refused_and_not_waited_for() -> None:
+    async def question(ctx: Context) -> Any:
+        return ctx.sync.elicit("Sure?", bool)
+
+    async with serving(question, add) as gateway:
+        frame = await gateway.call("question")
+        assert (await gateway.call("add", a=1, b=2))["result"] == 3
+    assert "await ctx" in frame["error"]["message"]
+
+
 async def test_a_sync_tool_waiting_for_an_answer_is_freed_when_its_call_is_cancelled() -> None:
     """Nobody answers a question whose call is over; the thread would wait for ever."""
 
@@ -467,7 +495,7 @@ async def test_a_call_the_gateway_took_back_is_noted_but_not_run() -> None:
 
 async def test_what_is_too_large_to_say_is_shortened_and_too_large_to_ask_refused() -> None:
     async def talk(ctx: Context) -> str:
-        await ctx.info("x" * 200_000, extra={"big": "y" * 200_000})
+        await ctx.info("x" * 200_000, logger_name="l" * 200_000, extra={"big": "y" * 200_000})
         await ctx.report_progress(1, 2, "z" * 200_000)
         await ctx.call_tool("other", "tool", {"big": "y" * 200_000})
         return "never"
@@ -477,9 +505,28 @@ async def test_what_is_too_large_to_say_is_shortened_and_too_large_to_ask_refuse
         line, progress, answer = [await gateway.receive() for _ in range(3)]
     assert line["message"].startswith("xxx")
     assert "of 200,000 characters" in line["message"]
+    assert len(line["logger"]) < 1_000
     assert (progress["progress"], progress["message"][:3]) == (1, "zzz")
     assert (answer["id"], answer["ok"]) == (number, False)
     assert "question is larger" in answer["error"]["message"]
+
+
+async def test_a_tool_that_never_stops_talking_fills_no_memory_and_keeps_its_answer() -> None:
+    """The loop cannot send while an async tool talks without a pause; nothing may pile up meanwhile."""
+    count, size = 1_000, 20_000
+
+    async def talk(ctx: Context) -> str:
+        for _ in range(count):
+            await ctx.info("x" * size)
+        return "done"
+
+    async with serving(talk) as gateway:
+        number = await gateway.start("talk")
+        said = 0
+        while (frame := await gateway.receive())["id"] != number or "ok" not in frame:
+            said += len(frame["message"])
+    assert frame["result"] == "done"
+    assert 0 < said < count * size // 4
 
 
 async def test_an_error_too_large_to_say_keeps_its_kind() -> None:

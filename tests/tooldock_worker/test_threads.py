@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextvars import ContextVar
 
-from tooldock_worker.threads import Pool
+import pytest
+
+from tooldock_worker.threads import Pool, on_thread
 
 WAIT = 5
 
@@ -94,3 +97,55 @@ async def test_more_jobs_than_a_few_get_threads_of_their_own_up_to_the_limit() -
     for number in range(12):
         pool.submit(str(number), meet)
     await asyncio.to_thread(together.wait, WAIT)
+
+
+async def test_a_call_on_its_own_thread_gives_its_value_or_error_and_knows_who_calls() -> None:
+    caller: ContextVar[str] = ContextVar("caller")
+    caller.set("ann")
+    assert await on_thread(caller.get) == "ann"
+    with pytest.raises(ZeroDivisionError):
+        await on_thread(lambda: 1 / 0)
+
+
+async def test_a_cancelled_call_is_over_only_when_its_thread_is() -> None:
+    """Else its dependencies would be closed under it, and nobody would notice that it hangs."""
+    begun, release = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    def work() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        release.wait(WAIT)
+
+    task = asyncio.create_task(on_thread(work))
+    await asyncio.wait_for(begun.wait(), WAIT)
+    task.cancel()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert not task.done()
+    release.set()
+    await asyncio.wait([task], timeout=WAIT)
+    assert task.cancelled()
+
+
+async def test_more_calls_hang_than_there_are_shared_threads_and_the_next_still_runs() -> None:
+    release = threading.Event()
+    hung = [asyncio.create_task(on_thread(lambda: release.wait(WAIT))) for _ in range(64)]
+    try:
+        assert await asyncio.wait_for(on_thread(lambda: "ran"), WAIT) == "ran"
+    finally:
+        release.set()
+        await asyncio.gather(*hung)
+
+
+async def test_a_worker_that_ends_does_not_wait_for_a_hung_call() -> None:
+    release = threading.Event()
+    task = asyncio.create_task(on_thread(lambda: release.wait(WAIT)))
+    try:
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=WAIT)
+        assert task.cancelled()
+    finally:
+        release.set()

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.gateway import is_alive, until
+from tooldock_worker import zygote as zygote_module
 
 pytestmark = [
     pytest.mark.process,
@@ -202,6 +203,21 @@ def test_a_daemon_of_a_living_child_survives_the_death_of_another(zygote: Zygote
     until("the daemon goes with its own", lambda: not is_alive(daemon))
 
 
+def test_a_stray_of_another_user_is_left_and_does_not_end_the_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only root can make such a process, so the kernel's refusal is played."""
+
+    def refused(pid: int, number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", refused)
+    monkeypatch.setattr(zygote_module, "_children", lambda: [4_000_000])
+    parent = zygote_module.Zygote(socket.socket())
+    with parent._control:
+        parent._sweep()
+    os.close(parent._wake_read)
+    os.close(parent._wake_write)
+
+
 def test_when_the_gateway_is_gone_so_is_everything(zygote: Zygote, output: Pipe) -> None:
     write, read = output()
     pid = zygote.start([SHELL, "-c", "trap '' TERM; (trap '' TERM; setsid sleep 600) & echo $$; wait"], write)
@@ -235,7 +251,8 @@ def test_many_starts_leave_no_descriptors_open(zygote: Zygote, output: Pipe) -> 
     for _ in range(10):
         zygote.start([SHELL, "-c", "exit 0"], write)
         zygote.exited()
-    assert len(list(place.iterdir())) == before
+    # Having told of the last end, it may still be looking through its children.
+    until("no descriptor is left open", lambda: len(list(place.iterdir())) == before)
 
 
 def _children(pid: int) -> set[int]:

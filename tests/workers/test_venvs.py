@@ -326,6 +326,45 @@ async def test_cancelling_ends_the_whole_process_group() -> None:
 
 
 @pytest.mark.process
+async def test_what_a_command_leaves_behind_is_ended() -> None:
+    read_end, write_end = os.pipe()
+    done = await module._run(["sh", "-c", "sleep 300 >&- 2>&- & exit 3"], os.environ, pass_fds=(write_end,))
+    os.close(write_end)
+    assert done.returncode == 3
+    try:
+        assert await asyncio.wait_for(asyncio.to_thread(os.read, read_end, 1), 30) == b""
+    finally:
+        os.close(read_end)
+
+
+IN_A_CONTAINER = """
+import asyncio, ctypes, os
+from tooldock.workers.venvs import _run
+
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # what is orphaned below becomes ours, as it does for process 1
+asyncio.run(_run(["true"], os.environ))
+try:
+    print("left behind", os.waitpid(-1, 0))
+except ChildProcessError:
+    print("nothing")
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a subreaper")
+def test_nothing_is_left_for_process_1_to_reap() -> None:
+    done = subprocess.run([sys.executable, "-c", IN_A_CONTAINER], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "nothing\n", done.stderr
+
+
+@pytest.mark.process
+async def test_a_command_that_cannot_be_started_says_so() -> None:
+    done = await module._run(["/nowhere/installer"], os.environ)
+    assert done.returncode == 127
+    assert done.words() == "/nowhere/installer: No such file or directory"
+
+
+@pytest.mark.process
 async def test_output_without_end_is_read_and_bounded() -> None:
     script = "import sys; sys.stdout.write('x' * 5_000_000); sys.stderr.write('Resolved ' + 'y' * 5_000_000)"
     lines: list[str] = []
@@ -393,12 +432,13 @@ async def test_a_build_killed_half_way_is_cleared_and_repeated(
 
 @pytest.mark.process
 def test_an_installer_ends_with_a_killed_gateway_and_lets_go_of_the_lock(paths: Paths, tmp_path: Path) -> None:
-    """The real installer cannot be told to hang, so a script stands in for it: it starts a child, kills its parent
-    and waits."""
+    """The real installer cannot be told to hang, so a script stands in for it: it starts a child, kills the
+    gateway and waits."""
     installer, children = tmp_path / "installer", tmp_path / "children"
-    installer.write_text(f"#!/bin/sh\nsleep 600 &\necho $$ $! > {children}\nkill -9 $PPID\nwait\n")
+    installer.write_text(f"#!/bin/sh\nsleep 600 &\necho $$ $! > {children}\nkill -9 $UV_GATEWAY\nwait\n")
     installer.chmod(0o700)
     stand_in = f"import uv; uv.find_uv_bin = lambda: {str(installer)!r}\n"
+    stand_in += "import os; os.environ['UV_GATEWAY'] = str(os.getpid())\n"
     gateway = subprocess.Popen([sys.executable, "-c", stand_in + BUILD, str(paths.data_dir), str(tmp_path), "live"])
     assert gateway.wait(60) == -signal.SIGKILL
     [lock_file] = paths.venvs.glob("*.lock")
@@ -411,6 +451,21 @@ def test_an_installer_ends_with_a_killed_gateway_and_lets_go_of_the_lock(paths: 
     pids = [int(pid) for pid in children.read_text().split()]
     assert len(pids) == 2
     until("the installer is gone", lambda: not any(map(is_alive, pids)), 5)
+
+
+def test_a_cache_is_where_the_operator_stands_not_where_the_installer_runs(paths: Paths) -> None:
+    given = Environments(paths, uv_cache=Path("cache"))._child_environment()["UV_CACHE_DIR"]
+    assert given == str(Path.cwd() / "cache")
+
+
+@builds
+async def test_a_project_around_the_data_directory_does_not_change_what_is_installed(
+    environments: Callable[..., Environments], paths: Paths
+) -> None:
+    project = '[project]\nname = "around"\nversion = "1"\n[tool.uv]\noverride-dependencies = ["six==1.15.0"]\n'
+    (paths.data_dir / "pyproject.toml").write_text(project)
+    environment = await environments().for_requirements("six==1.16.0")
+    assert ask(environment, "import six; print(six.__version__)") == "1.16.0"
 
 
 # Collecting.
@@ -481,6 +536,22 @@ def test_a_runtime_somebody_changed_is_replaced(paths: Paths) -> None:
     assert target.read_bytes() == original
     assert not (runtime / "tooldock_worker" / "extra.py").exists()
     assert [path.name for path in paths.runtimes.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("name", ["json.py", "pydantic/__init__.py", "tooldock_worker/frames.abi3.so"])
+def test_a_runtime_somebody_added_to_is_replaced(name: str, paths: Paths) -> None:
+    """Workers have it first on their path, so a file there would stand in for any module of theirs."""
+    runtime = copy_runtime(paths)
+    cached = runtime / "tooldock_worker" / "__pycache__" / "frames.pyc"
+    cached.parent.mkdir()
+    cached.touch()
+    assert copy_runtime(paths) == runtime
+    assert cached.exists()
+    planted = runtime / name
+    planted.parent.mkdir(exist_ok=True)
+    planted.write_text("raise SystemExit('planted')\n")
+    assert copy_runtime(paths) == runtime
+    assert not planted.exists()
 
 
 def test_copies_made_at_once_are_one(paths: Paths) -> None:

@@ -9,14 +9,14 @@ Whether the values fit is for the gateway to say; what cannot be turned into the
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
 
 _WORD = re.compile(r"(?s)([^=:]+)(:?=)(.*)")
-_MAX_REFERENCES = 16
 
 _EXAMPLES = {
     "integer": "3",
@@ -55,9 +55,9 @@ def convert(given: Mapping[str, tuple[bool, str]], schema: Mapping[str, Any]) ->
 
 
 def parse_json(text: str, what: str) -> Any:
-    """Strict JSON; numbers stay exact."""
+    """Strict JSON; integers stay exact, other numbers are as exact as Python's."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError:
         raise click.UsageError(f"{what} is nested too deeply.") from None
     except json.JSONDecodeError as error:
@@ -68,8 +68,24 @@ def parse_json(text: str, what: str) -> Any:
         raise click.UsageError(f"{what} is not JSON: {error}.") from None
 
 
+def encoded(value: Any) -> bytes:
+    """Arguments as they are sent."""
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        # Bytes that were not UTF-8 are lone surrogates by now; no other text may silently take their place.
+        raise click.UsageError("An argument is not UTF-8 text, so no tool can be given it.") from None
+
+
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"{text[:40]} is larger than any number a tool can be given")
+    return number
 
 
 def _json_value(name: str, text: str) -> Any:
@@ -84,7 +100,7 @@ def _value(name: str, text: str, schema: Any, root: Mapping[str, Any]) -> Any:
     if not kinds - {"string"}:
         return text
     try:
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError):
         value = {"true": True, "false": False}.get(text.lower(), text) if "boolean" in kinds else text
     if value is not None and _kind(value) & kinds:
@@ -111,19 +127,33 @@ def _kind(value: Any) -> set[str]:
     return {names[type(value)]} if type(value) in names else set()
 
 
-def _kinds(schema: Any, root: Mapping[str, Any], depth: int = 0) -> set[str]:
+def _kinds(schema: Any, root: Mapping[str, Any]) -> set[str]:
     """The JSON types a schema allows; empty when it does not say."""
-    if not isinstance(schema, dict) or depth > _MAX_REFERENCES:
-        return set()
     found: set[str] = set()
-    declared = schema.get("type")
-    if isinstance(declared, str):
-        found.add(declared)
-    elif isinstance(declared, list):
-        found.update(kind for kind in declared if isinstance(kind, str))
-    for part in (_target(schema.get("$ref"), root), *_parts(schema)):
-        found |= _kinds(part, root, depth + 1)
+    for node in _alternatives(schema, root):
+        declared = node.get("type")
+        found.update(kind for kind in (declared if isinstance(declared, list) else [declared]) if isinstance(kind, str))
     return found & (_EXAMPLES.keys() | {"string"})
+
+
+def _choices(schema: Any, root: Mapping[str, Any]) -> list[Any]:
+    """Values an enumeration allows; they may lack a type."""
+    found: list[Any] = []
+    for node in _alternatives(schema, root):
+        found += node["enum"] if isinstance(node.get("enum"), list) else []
+        found += [node["const"]] if "const" in node else []
+    return found
+
+
+def _alternatives(schema: Any, root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """A schema and all it refers to or is made of, each once: references may go in circles."""
+    waiting, seen = [schema], set[int]()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict) and id(node) not in seen:
+            seen.add(id(node))
+            yield node
+            waiting += [*_parts(node), _target(node.get("$ref"), root)]
 
 
 def _parts(schema: Mapping[str, Any]) -> Iterable[Any]:
@@ -140,18 +170,6 @@ def _target(reference: Any, root: Mapping[str, Any]) -> Any:
     for part in reference[2:].split("/"):
         node = node.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(node, dict) else None
     return node
-
-
-def _choices(schema: Any, root: Mapping[str, Any], depth: int = 0) -> list[Any]:
-    """Values an enumeration allows; they may lack a type."""
-    if not isinstance(schema, dict) or depth > _MAX_REFERENCES:
-        return []
-    found = list(schema["enum"]) if isinstance(schema.get("enum"), list) else []
-    if "const" in schema:
-        found.append(schema["const"])
-    for part in (_target(schema.get("$ref"), root), *_parts(schema)):
-        found += _choices(part, root, depth + 1)
-    return found
 
 
 def _with_article(kind: str) -> str:

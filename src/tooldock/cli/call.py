@@ -83,8 +83,6 @@ def _quoted(name: str) -> str:
 
 def _body(gateway: Any, path: str, namespace: str, tool: str, words: tuple[str, ...]) -> bytes:
     """The arguments as JSON; the schema is asked for only when there is a word to interpret."""
-    import json
-
     from tooldock.cli import arguments
 
     given = arguments.split(words)
@@ -95,13 +93,11 @@ def _body(gateway: Any, path: str, namespace: str, tool: str, words: tuple[str, 
             raise gateway.failure(answer, namespace=namespace, tool=tool)
         described = answer.json()
         schema = described.get("inputSchema", {}) if isinstance(described, dict) else {}
-    return json.dumps(arguments.convert(given, schema), ensure_ascii=False).encode("utf-8", "replace")
+    return arguments.encoded(arguments.convert(given, schema))
 
 
 def _whole(text: str) -> bytes:
     """`--json` in its three forms, checked here so that a slip of the pen does not travel."""
-    import json
-
     from tooldock.cli import arguments
 
     what = "--json"
@@ -112,7 +108,7 @@ def _whole(text: str) -> bytes:
     value = arguments.parse_json(text, what)
     if not isinstance(value, dict):
         raise click.UsageError(f'{what} must be a JSON object with the arguments by name, like {{"name": "Ada"}}.')
-    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+    return arguments.encoded(value)
 
 
 def _read(file: Path) -> str:

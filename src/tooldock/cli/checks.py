@@ -120,7 +120,10 @@ def _free_space(folder: Path) -> Result:
 def ports(settings: Settings, paths: Paths) -> Iterator[Result]:
     from urllib.parse import urlsplit
 
-    record = running_core(paths)
+    try:
+        record = running_core(paths)
+    except Failure:
+        record = None  # `core_reachable` tells
     own = urlsplit(str(record["url"])).port if record else None
     for role, port in (("core", settings.port_for("core")), ("manager", settings.manager_port)):
         yield _port(role, settings.host, port, own=role == "core" and port == own)
@@ -257,10 +260,9 @@ def cgroup() -> Result:
 
 
 def core_reachable(paths: Paths) -> Result:
-    record = running_core(paths)
-    if record is None and not os.environ.get("CORE_URL"):
-        return Result("gateway", "ok", f"not running for {paths.data_dir}; `tooldock up` starts it")
     try:
+        if not os.environ.get("CORE_URL") and running_core(paths) is None:
+            return Result("gateway", "ok", f"not running for {paths.data_dir}; `tooldock up` starts it")
         gateway = Gateway.find()
         try:
             health = gateway.get("/health")

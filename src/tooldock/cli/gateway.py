@@ -62,11 +62,11 @@ class Gateway:
         self._paths = paths
         self._told = told
         """Who named the address, when it was not the data directory."""
-        parts = urlsplit(url)
-        self._host = _EVERYWHERE.get(parts.hostname or "", parts.hostname or "127.0.0.1")
-        self._prefix = parts.path.rstrip("/")
-        self._secure = parts.scheme == "https"
-        self._port = parts.port or (443 if self._secure else 80)
+        scheme, host, port, path = _address(url, told or str(paths.run_dir("core") / "core.json"))
+        self._host = _EVERYWHERE.get(host, host)
+        self._prefix = path
+        self._secure = scheme == "https"
+        self._port = port or (443 if self._secure else 80)
         self._connection: http.client.HTTPConnection | None = None
 
     @classmethod
@@ -75,8 +75,6 @@ class Gateway:
         paths = data_paths()
         named = os.environ.get("CORE_URL", "").strip()
         if named:
-            if urlsplit(named).scheme not in ("http", "https"):
-                raise Failure("CORE_URL must start with http:// or https://.", code=ExitCode.USAGE)
             return cls(named, paths, told="CORE_URL")
         record = running_core(paths)
         if record is None:
@@ -100,11 +98,11 @@ class Gateway:
         manager: bool = False,
     ) -> Answer:
         headers = {"Accept": "application/json", "User-Agent": "tooldock-cli"}
-        token = self._credential("bearer_token")
+        token = self._sendable("bearer_token")
         if token:
             headers["Authorization"] = f"Bearer {token}"
         if manager:
-            headers["X-Manager-Token"] = self._credential("manager_internal_token") or ""
+            headers["X-Manager-Token"] = self._sendable("manager_internal_token")
         if body is not None:
             headers["Content-Type"] = "application/json"
         deadline = time.monotonic() + seconds
@@ -180,6 +178,16 @@ class Gateway:
         self._connection = connection
         return connection
 
+    def _sendable(self, name: str) -> str:
+        """A credential that fits into a header: refused there, its text would be in the error."""
+        value = self._credential(name) or ""
+        if not (value.isascii() and value.isprintable()):
+            raise Failure(
+                f"The token in {name.upper()}, or in {self._paths.token(name)}, holds characters that no token has.",
+                next_step=f"set {name.upper()} to the token of this gateway.",
+            )
+        return value
+
     def _credential(self, name: str) -> str | None:
         """Environment, then `config.yaml`, then the file the gateway made; as the gateway itself looks."""
         value = os.environ.get(name.upper(), "").strip()
@@ -213,6 +221,17 @@ class Gateway:
         return explain(answer, namespace=namespace, tool=tool)
 
 
+def _address(url: str, told: str) -> tuple[str, str, int | None, str]:
+    """Scheme, host, port and path of an address somebody wrote down."""
+    try:
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and url.isprintable() and " " not in url:
+            return parts.scheme, parts.hostname, parts.port, parts.path.rstrip("/")
+    except ValueError:
+        pass  # brackets that do not match, or a port that is no number
+    raise Failure(f"{told} must be an address like http://127.0.0.1:8000.", code=ExitCode.USAGE)
+
+
 def running_core(paths: Paths) -> dict[str, Any] | None:
     """What the running core wrote about itself; None when there is none, or it is no longer alive."""
     file = paths.run_dir("core") / "core.json"
@@ -220,6 +239,11 @@ def running_core(paths: Paths) -> dict[str, Any] | None:
         record = json.loads(file.read_bytes())
         if not isinstance(record["url"], str) or not alive(int(record["pid"])):
             return None
+    except PermissionError:
+        raise Failure(
+            f"Whether ToolDock runs for {paths.data_dir} cannot be seen: {paths.state} belongs to another user.",
+            next_step="run this as the user who started ToolDock, or set CORE_URL and BEARER_TOKEN.",
+        ) from None
     except (OSError, ValueError, KeyError, TypeError):
         return None
     found: dict[str, Any] = record

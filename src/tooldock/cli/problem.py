@@ -32,7 +32,7 @@ def explain(answer: Answer, *, namespace: str = "", tool: str = "") -> Failure:
         f"{printable(str(error.get('message', '')))} ({code})",
         code=ExitCode.TIMEOUT if code == "execution_timeout" else ExitCode.FAILED,
         facts=facts,
-        next_step=_next_step(code, namespace, answer),
+        next_step=_next_step(code, namespace, answer, details if isinstance(details, dict) else {}),
     )
 
 
@@ -65,10 +65,13 @@ def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _next_step(code: str, namespace: str, answer: Answer) -> str:
+def _next_step(code: str, namespace: str, answer: Answer, details: Mapping[str, Any]) -> str:
     shown = namespace or "NAMESPACE"
+    if code == "dependency_error" and details.get("file"):
+        line = f", line {details['line']}" if details.get("line") else ""
+        return f"mend {printable(str(details['file']))}{line}, then `tooldock reload`."
     if code in ("tool_error", "dependency_error", "internal_error"):
-        return f"`tooldock logs {shown}` shows what it printed."
+        return f"`tooldock logs {shown}` shows what it printed, with the traceback if it raised."
     if code == "unavailable":
         wait = f" in {answer.retry_after} s" if answer.retry_after else " in a moment"
         return f"try again{wait}; `tooldock namespaces` shows how it is."

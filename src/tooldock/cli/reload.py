@@ -35,26 +35,46 @@ def reload(as_json: bool) -> None:
         answer = gateway.request("POST", "/reload", b"{}", seconds=RELOAD_SECONDS, manager=True)
         if not answer.ok:
             raise gateway.failure(answer)
+        listed = gateway.request("GET", "/namespaces")
     finally:
         gateway.close()
     done = answer.json()
+    rows = listed.json() if listed.ok else []
     if as_json:
         click.echo(json.dumps(done, indent=2, ensure_ascii=False))
     else:
-        _show(done)
+        _show(done, {row["name"]: row for row in rows})
     if done.get("errors"):
         raise click.exceptions.Exit(1)
 
 
-def _show(done: Mapping[str, Any]) -> None:
+def _show(done: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]) -> None:
     click.echo(f"Reloaded {_count(done.get('namespaces'), 'namespace')}.")
     for key, sentence in (("workers_restarted", "Changed"), ("deps_synced", "Requirements installed for")):
         names = done.get(key)
         if isinstance(names, list) and names:
             click.echo(f"  {sentence}: {', '.join(printable(str(name)) for name in names)}")
+            for name in names if key == "workers_restarted" else ():
+                if rows.get(name, {}).get("tool_count") == 0:
+                    click.echo(f"  {printable(name)} has no tools: put @tool above a function in its folder.", err=True)
     errors = done.get("errors")
     for name, message in errors.items() if isinstance(errors, dict) else ():
-        click.echo(f"{click.style(printable(str(name)), fg='red')}: {printable(str(message))}", err=True)
+        row = rows.get(name, {})
+        shown = f"{printable(str(message))}{_place(str(message), row)}"
+        click.echo(f"{click.style(printable(str(name)), fg='red')}: {shown}", err=True)
+        if row:
+            served = row.get("status") not in ("failed", "building")
+            click.echo(
+                f"  {'The last version that worked is still served.' if served else 'It is not served.'}", err=True
+            )
+
+
+def _place(message: str, row: Mapping[str, Any]) -> str:
+    """Where to look, unless the message says so itself."""
+    file, line = row.get("error_file"), row.get("error_line")
+    if not file or not line or f"line {line}" in message or f"{file}:{line}" in message:
+        return ""
+    return f" ({printable(str(file))}, line {line})"
 
 
 def _count(value: Any, noun: str) -> str:

@@ -68,6 +68,13 @@ class Program(click.Group):
             result: object = super().invoke(ctx)
         except ToolDockError as error:
             raise Failure(error.message) from None
+        except PermissionError as error:
+            if error.filename is None:
+                raise
+            raise Failure(
+                f"{error.filename} cannot be used ({error.strerror}).",
+                next_step="run this as the user who started ToolDock.",
+            ) from None
         return result
 
 

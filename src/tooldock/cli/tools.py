@@ -29,7 +29,8 @@ def tools(namespace: str | None, as_json: bool) -> None:
 
     gateway = Gateway.find()
     try:
-        names = [namespace] if namespace else [row["name"] for row in gateway.get("/namespaces") if row["tool_count"]]
+        rows = [] if namespace else gateway.get("/namespaces")
+        names = [namespace] if namespace else [row["name"] for row in rows if row["tool_count"]]
         found = []
         for name in names:
             answer = gateway.request("GET", f"/ns/{quote(name, safe='')}/tools")
@@ -38,12 +39,17 @@ def tools(namespace: str | None, as_json: bool) -> None:
             found.append(answer.json())
     finally:
         gateway.close()
+    broken = ", ".join(printable(row["name"]) for row in rows if row.get("error") and not row["tool_count"])
+    if broken:
+        click.echo(f"Not loaded: {broken}. `tooldock namespaces` shows why.", err=True)
     if as_json:
         import json
 
         click.echo(json.dumps(found[0] if namespace else found, indent=2, ensure_ascii=False))
         return
-    if not any(entry["tools"] for entry in found):
+    if namespace and not found[0]["tools"]:
+        click.echo(f"{namespace} has no tools: no file in its folder has a function with @tool.", err=True)
+    elif not broken and not any(entry["tools"] for entry in found):
         click.echo("There are no tools yet. `tooldock new NAME` makes a namespace with one.", err=True)
     for number, entry in enumerate(found):
         _show_tools(entry, first=number == 0)

@@ -192,7 +192,7 @@ class Front:
         if response.stream is not None or response.status in _NO_BODY or request.method == "HEAD":
             return False
         headers = request.headers
-        if b"origin" in headers or b"expect" in headers:
+        if b"origin" in headers or b"expect" in headers or _CLOSE in response.headers:
             return False
         return respond(request.scope, response.status, (*response.headers, _NOSNIFF), request.request_id, response.body)
 

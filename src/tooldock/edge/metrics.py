@@ -109,7 +109,10 @@ class Metrics:
         from prometheus_client.exposition import choose_encoder
 
         accept = request.headers.get(b"accept", b"").decode("latin-1")
-        encode, content_type = choose_encoder(accept)
+        try:
+            encode, content_type = choose_encoder(accept)
+        except (TypeError, ValueError):  # a version it cannot compare
+            encode, content_type = choose_encoder("")
         return Response(200, encode(self._registry), ((b"content-type", content_type.encode()),))
 
     def _register(self) -> CollectorRegistry:

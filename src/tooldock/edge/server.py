@@ -31,6 +31,10 @@ DISCARD_SECONDS = 30.0
 _MAX_HELD = 64 * 1024
 """Bytes of answers held back until the end of the loop's turn."""
 _SWEEP_SECONDS = 1.0
+UNREAD_SECONDS = 120.0
+"""How long a client may take nothing of what was sent to it. Closing such a connection waits for the client, too."""
+MAX_PIPELINED = 256
+"""Requests that may wait for the answer to an earlier one on their connection."""
 LINGER_SECONDS = 2.0
 
 
@@ -146,6 +150,7 @@ class _Outbox:
         now = self._loop.time()
         for connection in tuple(self._connections):
             connection.end_if_idle(now)
+            connection.end_if_unread(now)
         self._loop.call_later(_SWEEP_SECONDS, self._sweep)
 
     def add(self, one: _Joined) -> None:
@@ -167,12 +172,13 @@ class _Joined:
     once, after the work is done, instead of in the middle of it.
     """
 
-    __slots__ = ("_held", "_outbox", "_transport", "is_closing")
+    __slots__ = ("_ended", "_held", "_outbox", "_transport", "is_closing")
 
     def __init__(self, transport: asyncio.Transport, outbox: _Outbox) -> None:
         self._transport = transport
         self._outbox = outbox
         self._held = b""
+        self._ended = False
         self.is_closing = transport.is_closing
 
     def write(self, data: bytes) -> None:
@@ -186,6 +192,7 @@ class _Joined:
 
     def write_eof(self) -> None:
         self.release()
+        self._ended = True
         self._transport.write_eof()
 
     def close(self) -> None:
@@ -195,7 +202,9 @@ class _Joined:
     def release(self) -> None:
         if self._held:
             data, self._held = self._held, b""
-            if not self._transport.is_closing():
+            # An answer may be finished after the connection was refused. The transport would raise, and those whose
+            # answers are sent in the same turn would get none.
+            if not self._ended and not self._transport.is_closing():
                 self._transport.write(data)
 
     def __getattr__(self, name: str) -> Any:
@@ -215,6 +224,8 @@ class Protocol(HttpToolsProtocol):
     _head_bytes = -1
     _timer: asyncio.TimerHandle | None = None
     _lingers = False
+    _unsent = 0
+    _unsent_since = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         shared = vars(self.server_state)  # by all connections of this server
@@ -230,14 +241,18 @@ class Protocol(HttpToolsProtocol):
         if self._lingers:
             return
         super().data_received(data)
+        if self._lingers:
+            return
         scope = self.scope
         if scope is not None and "method" in scope:
             if self._head_bytes >= 0 or self._timer is not None:
                 self._head_complete()
-        elif not self._lingers and not self.transport.is_closing():
+        elif not self.transport.is_closing():
             self._head_goes_on(len(data))
 
     def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise ValueError("too many requests at once")  # which the parser reports like bytes that are not HTTP
         super().on_headers_complete()
         cast("dict[str, Any]", self.scope)[CYCLE] = self.cycle
 
@@ -261,6 +276,14 @@ class Protocol(HttpToolsProtocol):
         answered = cycle is not None and cycle.response_complete and self.scope is cycle.scope
         if answered and now - self._idle_since > self.timeout_keep_alive:
             self.transport.close()
+
+    def end_if_unread(self, now: float) -> None:
+        """Drop a connection whose client has stopped reading, also one that is being closed."""
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent or unsent != self._unsent:
+            self._unsent, self._unsent_since = unsent, now
+        elif now - self._unsent_since > UNREAD_SECONDS:
+            self.transport.abort()
 
     def _head_complete(self) -> None:
         # A timer on the rest of a body carries on until that request's scope is replaced.
@@ -300,19 +323,32 @@ class Protocol(HttpToolsProtocol):
         self._refuse(400, "These bytes are not an HTTP/1.1 request.")
 
     def _refuse(self, status: int, message: str) -> None:
-        """Answer without the application, and let the client finish reading before the connection goes."""
+        """Answer without the application, and let the client finish reading before the connection goes.
+
+        Answers come in the order of the requests: while an earlier one is owed, it is the last on this connection.
+        """
+        self._lingers = True
+        self._stop_timer()
+        if self._owes_an_answer():
+            self.cycle.keep_alive = False
+            return
         code = {408: "request_timeout", 431: "too_large"}.get(status, "malformed_request")
         body = b'{"error":{"code":"%b","message":"%b","details":{},"request_id":""}}' % (
             code.encode(),
             message.encode(),
         )
         head = b"content-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % len(body)
-        self._lingers = True
-        self._stop_timer()
         self.transport.write(STATUS_LINE[status] + head + body)
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._timer = self.loop.call_later(LINGER_SECONDS, self.transport.close)
+
+    def _owes_an_answer(self) -> bool:
+        """Whether a request before the refused bytes is unanswered; one whose own body they are does not count."""
+        cycle = self.cycle
+        if cycle is None or cycle.response_complete:
+            return False
+        return bool(self.pipeline) or not cycle.more_body
 
 
 def _resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:

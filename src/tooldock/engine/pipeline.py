@@ -126,7 +126,8 @@ class Engine:
             )
 
     def _deadline(self, call: Call, tool: Tool, entry: Entry) -> float:
-        own = self._loop.time() + (tool.timeout or entry.limits.timeout)
+        # A tool may ask for less time than its namespace has, not for more.
+        own = self._loop.time() + min(tool.timeout or entry.limits.timeout, entry.limits.timeout)
         return own if call.deadline is None else min(call.deadline, own)
 
     def _finish(self, call: Call, found: list[Tool], outcome: Outcome, arguments: bytes, started: float) -> Outcome:
@@ -202,11 +203,19 @@ def _clean(outcome: Outcome, entry: Entry) -> Outcome:
     """Without secrets."""
     if outcome.error is not None:
         outcome = replace(outcome, error=_redacted(outcome.error, entry))
+    if outcome.partial:
+        # It may end within a value. And since labels are shorter than values, that end may be shown.
+        text = entry.redactor.redact_beginning(orjson.loads(outcome.body).encode()).decode(errors="ignore")
+        return replace(outcome, body=orjson.dumps(text))
     body, hits = entry.redactor.redact(outcome.body)
     if outcome.content is not None:
         blocks, more = entry.redactor.redact(orjson.dumps(outcome.content))
         if more:
             outcome = replace(outcome, content=tuple(orjson.loads(blocks)))
+    if outcome.meta is not None:
+        meta, more = entry.redactor.redact(orjson.dumps(outcome.meta))
+        if more:
+            outcome = replace(outcome, meta=orjson.loads(meta))
     return replace(outcome, body=body) if hits else outcome
 
 

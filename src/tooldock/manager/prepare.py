@@ -48,6 +48,11 @@ class Version:
     def enabled(self) -> bool:
         return self.config.enabled
 
+    @property
+    def environment(self) -> str | None:
+        """The key of the environment its worker runs in."""
+        return None if self.source is None else self.source.spec.python.parent.parent.name
+
     async def close(self) -> None:
         if self.source is not None:
             await self.source.close()
@@ -93,6 +98,11 @@ class Preparer:
             await source.close()
             raise
         return Version(folder.revision, digest, config, requirements is not None, missing, entry, source)
+
+    def release(self, environment: str) -> None:
+        """No version that is served uses this environment any more. The base environment is always in use."""
+        if not environment.startswith("base-"):
+            self._environments.release(environment)
 
     def _write(self, folder: Folder, target: Path) -> None:
         try:

@@ -362,9 +362,15 @@ class Reloader:
         return done
 
     def _close_later(self, version: Version) -> None:
-        task = asyncio.create_task(version.close(), name="close-version")
+        task = asyncio.create_task(self._close_version(version), name="close-version")
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+    async def _close_version(self, version: Version) -> None:
+        await version.close()
+        used = {place.served.environment for place in self._places.values() if place.served is not None}
+        if version.environment is not None and version.environment not in used:
+            self._preparer.release(version.environment)
 
     # Describing.
 

@@ -24,7 +24,7 @@ class Tool:
     file: str = ""
     """The file in the namespace that declares it, relative to the folder."""
     timeout: float | None = None
-    """Seconds a call may take, when the tool asks for something other than the gateway's default."""
+    """Seconds a call may take, when the tool asks for less than its namespace allows."""
 
     @property
     def read_only(self) -> bool:

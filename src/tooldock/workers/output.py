@@ -42,6 +42,7 @@ class Output:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._read_end, self._on_readable)
         self._open = True
+        self.last_at = 0.0
         self.tail: list[str] = []
         """The last lines, to explain a death."""
 
@@ -94,6 +95,7 @@ class Output:
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z"
         prefix = f"{stamp} [{self._name}] ".encode()
+        self.last_at = time.monotonic()
         self.tail = [*self.tail, *(line[:2000].decode(errors="replace") for line in lines[-20:])][-20:]
         text = b"".join(prefix + line[:_MAX_LINE] + b"\n" for line in lines)
         try:

@@ -35,7 +35,6 @@ import os
 import re
 import secrets
 import shutil
-import signal
 import sys
 import sysconfig
 import threading
@@ -97,7 +96,7 @@ class Environments:
         log: FilteringBoundLogger | None = None,
     ) -> None:
         self._paths = paths
-        self._uv_cache = uv_cache or paths.uv_cache
+        self._uv_cache = (uv_cache or paths.uv_cache).absolute()
         self._build_timeout = build_timeout
         self._python = python
         self._log: FilteringBoundLogger = log or structlog.get_logger()
@@ -124,6 +123,11 @@ class Environments:
         What other processes use is known from their locks.
         """
         return await asyncio.to_thread(self._collect, frozenset(in_use))
+
+    def release(self, key: str) -> None:
+        """This process no longer uses an environment; another may collect it."""
+        with self._holding:
+            self._let_go(key)
 
     def close(self) -> None:
         """Let go of every environment; another process may collect them from now on."""
@@ -300,7 +304,8 @@ class Environments:
         return await _run(
             [uv.find_uv_bin(), *arguments],
             self._child_environment(),
-            cwd=self._paths.venvs,
+            # Not below the data directory: a project that it lies in may configure the installer for itself.
+            cwd=Path("/"),
             on_progress=on_progress or _silent,
             pass_fds=(lock,),
         )
@@ -490,17 +495,32 @@ def _silent(_line: str) -> None:
 
 
 _LEASH = """
-import os, sys
-if os.fork() == 0:
-    os.closerange(1, 4096)
-    os.read(0, 1)
-    os.killpg(0, 9)
-null = os.open(os.devnull, os.O_RDONLY)
-os.dup2(null, 0)
-os.execvp(sys.argv[1], sys.argv[1:])
+import os, select, signal, sys
+ended, tell = os.pipe()
+os.set_blocking(tell, False)
+signal.signal(signal.SIGCHLD, lambda *_: None)
+signal.set_wakeup_fd(tell)
+child = os.fork()
+if child == 0:
+    try:
+        os.setpgid(0, 0)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.execvp(sys.argv[1], sys.argv[1:])
+    except OSError as error:
+        os.write(2, f"{sys.argv[1]}: {error.strerror}".encode())
+    finally:
+        os._exit(127)
+select.select([0, ended], [], [])
+for kill in os.killpg, os.kill:
+    try:
+        kill(child, 9)
+    except OSError:
+        pass
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 255)
 """
-"""Runs a command beside a watcher that ends it, and all it started, when our end of its standard input closes.
-Which even kill -9 of the gateway causes."""
+"""Runs a command in a group of its own and waits for it. When it has ended, or when our end of the standard input
+closes, which even kill -9 of the gateway causes, all that it started is ended as well. It is the command's parent, so
+that nobody is left to be reaped by a process 1 that does not do so, such as a gateway in a container."""
 
 
 async def _run(
@@ -511,7 +531,7 @@ async def _run(
     on_progress: Progress = _silent,
     pass_fds: tuple[int, ...] = (),
 ) -> _Finished:
-    """Run to the end; cancellation (also by a deadline) ends the whole process group first."""
+    """Run to the end; cancellation (also by a deadline) ends it and all it started first."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", "-S", "-c", _LEASH, *command),
         stdin=asyncio.subprocess.PIPE,
@@ -531,20 +551,12 @@ async def _run(
             err = readers.create_task(_read(process.stderr, on_progress))
         await process.wait()
     except BaseException:
-        _kill_group(process.pid)
+        process.stdin.close()
         await process.wait()
         raise
-    finally:
-        process.stdin.close()
+    process.stdin.close()
     assert process.returncode is not None
     return _Finished(process.returncode, out.result(), err.result())
-
-
-def _kill_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass  # it ended by itself in the meantime
 
 
 async def _read(stream: asyncio.StreamReader, on_line: Progress) -> str:
@@ -655,7 +667,7 @@ def copy_runtime(paths: Paths) -> Path:
     target = paths.runtime(content_hash)
     _hold_runtime(target)
     if target.is_dir():
-        if _content_hash(_python_files(target / "tooldock_worker")) == content_hash:
+        if _is_unchanged(target, files):
             return target
         _set_aside(target)
     unfinished = paths.runtimes / f".new-{secrets.token_hex(8)}"
@@ -687,6 +699,16 @@ def _python_files(package: Path) -> dict[str, bytes]:
         for file in sorted(package.rglob("*.py"))
         if file.is_file()
     }
+
+
+def _is_unchanged(target: Path, files: Mapping[str, bytes]) -> bool:
+    """Whether a runtime holds what was copied and nothing else, apart from what the interpreter caches."""
+    package = target / "tooldock_worker"
+    expected = {package / name for name in files}
+    for path in target.rglob("*"):
+        if path not in expected and path.parent.name != "__pycache__" and (path.is_symlink() or not path.is_dir()):
+            return False
+    return _python_files(package) == files
 
 
 def _content_hash(files: Mapping[str, bytes]) -> str:

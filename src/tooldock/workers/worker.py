@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ Message = dict[str, Any]
 
 _EXIT_SECONDS = 1.0
 _STATUS_SECONDS = 0.1
+_LAST_WORDS_SECONDS = 2.0
 _TICK_SECONDS = 0.05
 """How late, at most, a call past its deadline is answered."""
 _MAX_EVENTS = 1000
@@ -165,8 +167,10 @@ class Worker:
         """Why the process is gone, for people."""
         status = self._child.exited.result() if self._child is not None and self._child.exited.done() else None
         how = _how(status)
+        # What it printed long before says nothing about its end.
+        recent = time.monotonic() - self._output.last_at < _LAST_WORDS_SECONDS
         last = self._output.tail[-1:]
-        said = f" Its last words: {last[0][:500]}" if last and status != 0 else ""
+        said = f" Its last words: {last[0][:500]}" if last and recent and status != 0 else ""
         return f"The worker process of namespace {self.spec.namespace!r} {how}.{said}"
 
     # Starting.

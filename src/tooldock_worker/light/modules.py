@@ -102,6 +102,10 @@ def _missing(module: str) -> Callable[[str], NoReturn]:
         if name.startswith("__"):
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         # Not AttributeError: `from fastmcp import X` would replace its text by a general one.
-        raise ImportError(f"{module} has no {name}: {_HINT}.", name=module)
+        import difflib
+
+        near = difflib.get_close_matches(name, _TREE[module], n=1)
+        advice = f"did you mean {near[0]}?" if near else f"{_HINT}."
+        raise ImportError(f"{module} has no {name}: {advice}", name=module)
 
     return __getattr__

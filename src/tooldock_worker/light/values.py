@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 Kind = Literal["image", "audio", "file", "block", "result", "call_result", "input_required"]
 
@@ -200,7 +201,8 @@ _REAL: dict[str, Kind] = {
     "mcp.ResourceLink": "block",
     "mcp.EmbeddedResource": "block",
 }
-_kinds: dict[type, Kind | None] = {}
+_kinds: WeakKeyDictionary[type, Kind | None] = WeakKeyDictionary()
+"""Weak, because a tool may make a class for each call."""
 
 
 def kind_of(cls: type) -> Kind | None:

@@ -125,6 +125,12 @@ def test_nesting_is_bounded_at_the_stated_depth() -> None:
         parse(deep)
 
 
+def test_nesting_beside_a_long_number_is_refused_like_any_other() -> None:
+    """The exact parser, which such a body needs, recurses; it must not see the body before the depth is known."""
+    with pytest.raises(MalformedRequest, match="nested"):
+        parse(b'{"n":12345678901234567890123,' + _nested(1010)[1:])
+
+
 def test_many_brackets_are_not_deep() -> None:
     assert len(parse(orjson.dumps({"a": [[] for _ in range(1000)], "b": "[" * 1000}))["a"]) == 1000
 

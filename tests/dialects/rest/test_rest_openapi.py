@@ -12,6 +12,7 @@ from referencing.jsonschema import DRAFT202012
 
 from tests.dialects.rest.world import BEARER, ECHO, SHARED, entry, tool, world
 from tests.edge.world import ask
+from tooldock.dialects.rest.openapi import Moved
 from tooldock.model import Tool
 
 PERSON = {
@@ -258,3 +259,20 @@ async def test_a_namespace_without_tools_has_an_empty_document() -> None:
     document = (await ask(here.app, "GET", "/ns/empty/openapi.json", BEARER)).json()
     validate(document)
     assert document["paths"] == {}
+
+
+def test_definitions_whose_names_come_out_the_same_stay_apart() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"$ref": "#/$defs/日本"},
+            "b": {"$ref": "#/$defs/東京"},
+            "c": {"$ref": "#/definitions/日本"},
+        },
+        "$defs": {"日本": {"type": "string"}, "東京": {"type": "integer"}},
+        "definitions": {"日本": {"type": "boolean"}},
+    }
+    schemas: dict[str, Any] = {}
+    moved = Moved("t.input", schema, schemas).schema["properties"]
+    kinds = [schemas[moved[name]["$ref"].removeprefix("#/components/schemas/")]["type"] for name in "abc"]
+    assert kinds == ["string", "integer", "boolean"]

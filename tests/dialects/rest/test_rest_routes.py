@@ -199,6 +199,11 @@ async def test_the_index_links_to_everything() -> None:
     assert links["openapi"] == "http://localhost:1234/ns/{namespace}/openapi.json"
 
 
+async def test_a_person_who_types_the_address_gets_the_page() -> None:
+    answer = await ask(world().app, "GET", "/", {**BEARER, "accept": "text/html,application/xhtml+xml"})
+    assert (answer.status, answer.header("location")) == (302, "/docs")
+
+
 async def test_docs_and_metrics_are_wired() -> None:
     here = world()
     assert b"<!doctype html>" in (await ask(here.app, "GET", "/docs")).body

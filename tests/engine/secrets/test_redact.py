@@ -46,6 +46,17 @@ def test_the_plain_value_is_found(secret: str) -> None:
     assert redactor(secret).redact_text(f"<{secret}>") == f"<{LABEL.decode()}>"
 
 
+@pytest.mark.parametrize("secret", [TOKEN, "päßwörter!", 'a"b\\c/d e\n+f'])
+def test_what_a_cut_left_of_it_is_found_where_texts_are_cut(secret: str) -> None:
+    label = LABEL.decode()
+    for length in range(8, len(secret)):
+        left = secret[:length]
+        assert redactor(secret).redact_text(f"<{left}") == f"<{label}"
+        assert redactor(secret).redact_text(f"<{left}… [cut]") == f"<{label}… [cut]"
+    for clean_text in ("", "…", f"{secret[:3]}…", f"… {secret[:3]}"):
+        assert redactor(secret).redact_text(clean_text) == clean_text
+
+
 @pytest.mark.parametrize("secret", PLAIN)
 @pytest.mark.parametrize("shift", range(8))
 def test_it_is_found_at_every_offset_and_at_both_ends(secret: str, shift: int) -> None:

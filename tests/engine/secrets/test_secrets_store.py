@@ -41,6 +41,13 @@ def test_no_file_means_no_secrets(tmp_path: Path) -> None:
     assert secrets.missing("github", ["TOKEN"]) == ("TOKEN",)
 
 
+def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "secrets.enc"
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="not a regular file"):
+        read(path, KEY)
+
+
 def test_a_namespace_gets_the_global_values_with_its_own_over_them(sealed: Path) -> None:
     secrets = read(sealed, KEY)
     assert secrets.for_namespace("github") == {"SHARED": "shared-value", "TOKEN": "github-token"}

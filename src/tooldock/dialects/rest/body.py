@@ -27,8 +27,6 @@ def parse(body: bytes) -> dict[str, Any]:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise _not_json(body, error) from None
-    if _LONG_NUMBER.search(body):
-        value = json.loads(body)
     if type(value) is not dict:
         raise MalformedRequest(
             f"The body must be a JSON object with the tool's arguments by name, not {_KINDS[type(value)]}. "
@@ -36,7 +34,8 @@ def parse(body: bytes) -> dict[str, Any]:
         )
     if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
         _check_depth(value)
-    arguments: dict[str, Any] = value
+    # Last, because this parser recurses.
+    arguments: dict[str, Any] = json.loads(body) if _LONG_NUMBER.search(body) else value
     return arguments
 
 

@@ -175,6 +175,9 @@ class Rest:
         return await self._metrics.respond(request)
 
     async def _index(self, request: Request) -> Response:
+        """A person who typed the address gets the page, a program the links."""
+        if self._docs is not None and b"text/html" in request.headers.get(b"accept", b""):
+            return Response(302, headers=((b"location", b"/docs"),))
         base = request.base_url
         links = {
             "namespaces": f"{base}/namespaces",

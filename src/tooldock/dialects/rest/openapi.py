@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
@@ -134,11 +135,13 @@ class Moved:
     def __init__(self, name: str, root: Mapping[str, Any], schemas: dict[str, Any]) -> None:
         self._name = _NAME.sub("_", name)
         self._schemas = schemas
-        self._components = {
-            (keyword, key): f"{self._name}.{_NAME.sub('_', key)}"
-            for keyword in _DEFINITIONS
-            for key in _mapping(root.get(keyword))
-        }
+        self._components: dict[tuple[str, str], str] = {}
+        taken = set(schemas)
+        for keyword in _DEFINITIONS:
+            for key in _mapping(root.get(keyword)):
+                component = _free(f"{self._name}.{_NAME.sub('_', key)}", taken)
+                self._components[keyword, key] = component
+                taken.add(component)
         self._needs_root = False
         for (keyword, key), component in self._components.items():
             schemas[component] = self._walk(root[keyword][key])
@@ -181,6 +184,12 @@ class Moved:
                 return "/".join(("#/components/schemas", component, *parts[3:]))
         self._needs_root = True
         return f"#/components/schemas/{self._name}{reference[1:]}"
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """The name, with a number where another one came out the same: few characters are allowed in one here."""
+    numbered = (f"{name}_{number}" for number in count(2))
+    return next(one for one in chain((name,), numbered) if one not in taken)
 
 
 def _unescape(part: str) -> str:

@@ -31,6 +31,7 @@ SHORTEST = 8
 
 _SHORTEST_LINE = 16
 """Of a value with several lines each line of this length is looked for too: logs show them one by one."""
+_ELLIPSIS = "…".encode()
 _WORD = 4
 _BLOCK = 16 * 1024
 """Words; a block without a shared one is passed over as a whole."""
@@ -53,8 +54,7 @@ class Redactor:
         self._heads: dict[bytes, list[bytes]] = {}
         for needle, label in needles.items():
             for offset in range(self._step):
-                word = int.from_bytes(needle[offset : offset + _WORD], sys.byteorder)
-                self._table.setdefault(word, []).append((offset, needle, label))
+                self._table.setdefault(_word(needle, offset), []).append((offset, needle, label))
             self._heads.setdefault(needle[:1], []).append(needle)
         self._words = frozenset(self._table)
         self._longest = max(map(len, needles), default=0)
@@ -80,9 +80,27 @@ class Redactor:
         return b"".join(_replaced(data, spans)), len(spans)
 
     def redact_text(self, text: str) -> str:
-        data = text.encode("utf-8", "surrogatepass")
-        clean, count = self.redact(data)
-        return clean.decode("utf-8", "surrogatepass") if count else text
+        """The text without the values.
+
+        Messages are cut before they come here, at their end or where `…` stands; so of a value that was cut there
+        everything is replaced as well, if it is long enough to tell.
+        """
+        clean = self.redact(text.encode("utf-8", "surrogatepass"))[0]
+        pieces = [self._without_cut_value(piece) for piece in clean.split(_ELLIPSIS)]
+        return _ELLIPSIS.join(pieces).decode("utf-8", "surrogatepass")
+
+    def redact_beginning(self, data: bytes) -> bytes:
+        """Of data whose end is missing: without the values, and without what may be the beginning of one."""
+        return self.stream().feed(data)
+
+    def _without_cut_value(self, data: bytes) -> bytes:
+        start = self._unfinished(data)
+        if len(data) - start < SHORTEST:
+            return data
+        rest = data[start:]
+        needle = next(needle for needle in self._heads[rest[:1]] if needle.startswith(rest))
+        label = next(label for _, known, label in self._table[_word(needle, 0)] if known == needle)
+        return data[:start] + label
 
     def stream(self) -> RedactedStream:
         """For data that comes in pieces."""
@@ -182,6 +200,10 @@ class RedactedStream:
         self._buffer = data[boundary:]
         self._hidden = done - boundary
         return b"".join(released)
+
+
+def _word(needle: bytes, offset: int) -> int:
+    return int.from_bytes(needle[offset : offset + _WORD], sys.byteorder)
 
 
 # Needles: every way a value may be written.

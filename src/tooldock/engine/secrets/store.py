@@ -19,6 +19,7 @@ import json
 import os
 import re
 import secrets as randomness
+import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -88,7 +89,10 @@ def read(path: Path, key: str | None, meta: Mapping[str, Any] | None = None) -> 
     shared_placeholders, placeholders = _placeholders(meta or {})
     payload: Mapping[str, Any] = {}
     try:
-        with path.open("rb") as stream:
+        # Non-blocking, because opening a pipe somebody put there would wait for ever.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as stream:
+            if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+                _damaged(path.name, "it is not a regular file")
             data = stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
         data = b""
