@@ -148,11 +148,11 @@ def family() -> list[int]:
 """
 
 STUCK = """
-@tool
+@tool(timeout=1)
 def sleeps() -> str:
     time.sleep(1000)
 
-@tool
+@tool(timeout=1)
 async def swallows() -> str:
     while True:
         try:
@@ -160,20 +160,20 @@ async def swallows() -> str:
         except asyncio.CancelledError:
             pass
 
-@tool
+@tool(timeout=1)
 async def blocks() -> str:
     time.sleep(1000)
 
-@tool
+@tool(timeout=1)
 async def yields() -> str:
     await asyncio.sleep(1000)
 
-@tool
+@tool(timeout=1)
 async def blocks_for_a_while() -> str:
     with open(os.environ["TOOLDOCK_STATE_DIR"] + "/blocked", "w"):
         time.sleep(1.8)
 
-@tool(timeout=10)
+@tool
 async def notes(word: str) -> str:
     with open(os.environ["TOOLDOCK_STATE_DIR"] + "/notes", "a") as file:
         file.write(word + "\\n")
@@ -233,6 +233,8 @@ def core(stage: Callable[..., Gateway]) -> Gateway:
         "leaky": LEAKY,
     }.items():
         gateway.write(name, "tools.py", HEAD + body)
+    # Room for the calls that wait for a replacement; the tools that hang ask for less.
+    gateway.write("stuck", "tooldock.yaml", "limits: {timeout_seconds: 10}\n")
     store.seal(
         {"namespaces": {"leaky": {"TOKEN": SECRET}}},
         KEY,
