@@ -170,12 +170,12 @@ async def test_a_204_has_neither_body_nor_length() -> None:
 
 
 async def test_a_stream_arrives_in_its_pieces_without_a_length() -> None:
-    async def pieces() -> object:
-        yield b"one"
-        yield b"two"
-
     async def handler(request: Request) -> Response:
-        return Response(200, headers=((b"content-type", b"text/event-stream"),), stream=pieces())  # type: ignore[arg-type]
+        outlet = request.open(200, ((b"content-type", b"text/event-stream"),))
+        outlet.write(b"one")
+        await asyncio.sleep(0)
+        outlet.write(b"two")
+        return Response(200)
 
     answer = await ask(front(handler), "GET", "/", BEARER)
     assert answer.chunks == [b"one", b"two", b""]
@@ -184,12 +184,10 @@ async def test_a_stream_arrives_in_its_pieces_without_a_length() -> None:
 
 
 async def test_a_stream_that_breaks_is_left_unfinished_and_logged() -> None:
-    async def pieces() -> object:
-        yield b"one"
-        raise RuntimeError("broken")
-
     async def handler(request: Request) -> Response:
-        return Response(200, stream=pieces())  # type: ignore[arg-type]
+        request.open(200, ()).write(b"one")
+        await asyncio.sleep(0)
+        raise RuntimeError("broken")
 
     wire = Wire({"type": "http.request", "body": b"", "more_body": False})
     with capture_logs() as logs:
@@ -197,7 +195,7 @@ async def test_a_stream_that_breaks_is_left_unfinished_and_logged() -> None:
     assert wire.answer is not None
     assert wire.answer.body == b"one"
     assert not wire.answer.finished
-    assert [line["event"] for line in logs] == ["stream_failed"]
+    assert [line["event"] for line in logs] == ["request_failed"]
 
 
 @pytest.mark.parametrize(

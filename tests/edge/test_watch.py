@@ -90,16 +90,15 @@ async def test_a_stream_ends_when_its_client_leaves() -> None:
     closed = asyncio.Event()
     begun = asyncio.Event()
 
-    async def endless() -> object:
+    async def handler(request: Request) -> Response:
         try:
-            yield b"first"
+            outlet = request.open(200, ())
+            outlet.write(b"first")
             begun.set()
-            await asyncio.Event().wait()
+            await outlet.over()
+            return Response(200)
         finally:
             closed.set()
-
-    async def handler(request: Request) -> Response:
-        return Response(200, stream=endless())  # type: ignore[arg-type]
 
     wire = Wire({"type": "http.request", "body": b"", "more_body": False})
     task = asyncio.create_task(front(handler)(scope("GET", "/", BEARER), wire.receive, wire.send))
@@ -117,11 +116,9 @@ async def test_a_disconnect_that_only_means_the_end_of_the_answer_is_not_a_depar
     metrics = Metrics()
     wire = Wire({"type": "http.request", "body": b"", "more_body": False})
 
-    async def pieces() -> object:
-        yield b"x"
-
     async def handler(request: Request) -> Response:
-        return Response(200, stream=pieces())  # type: ignore[arg-type]
+        request.open(200, ()).write(b"x")
+        return Response(200)
 
     async def send(message: dict[str, object]) -> None:
         await wire.send(message)

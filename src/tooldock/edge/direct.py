@@ -20,6 +20,8 @@ Headers = tuple[tuple[bytes, bytes], ...]
 CYCLE = "tooldock.cycle"
 
 _MAX_KEPT = 256
+_OF_ONE_CLIENT = b"mcp-session-id"
+"""A header whose value is never the same twice."""
 _blocks: dict[Headers, bytes] = {}
 _dated: tuple[list[tuple[bytes, bytes]], bytes] = ([], b"")
 
@@ -65,11 +67,18 @@ def respond(scope: MutableMapping[str, Any], status: int, headers: Headers, requ
     return True
 
 
+def leave(scope: MutableMapping[str, Any]) -> None:
+    """Have the connection closed after this answer."""
+    cycle: RequestResponseCycle | None = scope.get(CYCLE)
+    if cycle is not None:
+        cycle.keep_alive = False
+
+
 def _block(headers: Headers) -> bytes:
     block = b"".join(b"%b: %b\r\n" % pair for pair in headers)
     if block.count(b"\n") != len(headers) or block.count(b"\r") != len(headers):
         raise ValueError("a header holds a line break")
-    if len(_blocks) < _MAX_KEPT:
+    if len(_blocks) < _MAX_KEPT and not any(name == _OF_ONE_CLIENT for name, _ in headers):
         _blocks[headers] = block
     return block
 

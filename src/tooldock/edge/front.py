@@ -22,6 +22,7 @@ from tooldock.edge.hosts import Hosts
 from tooldock.edge.http import (
     DEFAULT_MAX_BODY,
     Handler,
+    Headers,
     Message,
     Receive,
     Request,
@@ -32,6 +33,7 @@ from tooldock.edge.http import (
 )
 from tooldock.edge.metrics import Metrics
 from tooldock.edge.origins import Origins
+from tooldock.edge.outlet import Outlet
 from tooldock.edge.proxies import Proxies
 from tooldock.edge.watch import Watch
 from tooldock.errors import InternalError, MalformedRequest, ToolDockError, Unavailable
@@ -41,8 +43,6 @@ Refuse = Callable[[Request, ToolDockError], Response]
 
 OPEN_PATHS = frozenset(("/health", "/docs"))
 OPEN_PREFIX = "/docs/"
-STALL_SECONDS = 60.0
-"""How long a client may take to accept one chunk of a stream."""
 CLIENT_GONE = 499
 
 _log = structlog.get_logger("tooldock.edge")
@@ -102,7 +102,7 @@ class Front:
             await _refuse_other(scope, receive, send)
             return
         started = time.perf_counter()
-        request = Request(scope, receive, self._max_body)
+        request = Request(scope, receive, self._max_body, send, self)
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         request.task = asyncio.current_task(self._loop)  # looking the loop up is a system call before Python 3.12
@@ -110,12 +110,16 @@ class Front:
         status = CLIENT_GONE
         try:
             response = await self._answer(request)
-            if request.watcher is not None and response.stream is None:
+            if request.watcher is not None and request.outlet is None:
                 await self._watch.release(request)
             status = response.status
-            if not self._send_directly(request, response):
+            if request.outlet is not None:
+                await self._finish(request, request.outlet)
+            elif not self._send_directly(request, response):
                 await self._send(request, response, send)
         except asyncio.CancelledError:
+            if request.outlet is not None:
+                request.outlet.abort()
             if request.stopped != "gone":
                 await self._say_goodbye(request, send, status)
                 raise
@@ -134,8 +138,12 @@ class Front:
             if response is None:
                 response = await self._handler(request)
         except ToolDockError as error:
+            if request.outlet is not None:
+                request.outlet.abort()
             return self._refuse(request, error)
         except Exception:
+            if request.outlet is not None:
+                request.outlet.abort()
             _log.exception(
                 "request_failed",
                 request_id=request.request_id,
@@ -189,57 +197,47 @@ class Front:
 
     def _send_directly(self, request: Request, response: Response) -> bool:
         """The ordinary answer to the ordinary request, past ASGI."""
-        if response.stream is not None or response.status in _NO_BODY or request.method == "HEAD":
+        if response.status in _NO_BODY or request.method == "HEAD":
             return False
         headers = request.headers
         if b"origin" in headers or b"expect" in headers or _CLOSE in response.headers:
             return False
         return respond(request.scope, response.status, (*response.headers, _NOSNIFF), request.request_id, response.body)
 
-    async def _send(self, request: Request, response: Response, send: Send) -> None:
-        headers = [*response.headers, (b"x-request-id", request.request_id.encode()), _NOSNIFF]
+    def start(self, request: Request, status: int, headers: Headers) -> Message:
+        """The beginning of an answer, with what every answer carries. Whoever sends it watches the client from now."""
+        self._watch.start(request)
+        return {"type": "http.response.start", "status": status, "headers": self._headers(request, headers)}
+
+    async def _finish(self, request: Request, outlet: Outlet) -> None:
+        outlet.end()
+        await outlet.flushed()
+        # The server reports a finished answer as a disconnect, too; it must not be taken for one.
+        await self._watch.release(request)
+        await outlet.finish()
+
+    def _headers(self, request: Request, own: Headers) -> list[tuple[bytes, bytes]]:
+        headers = [*own, (b"x-request-id", request.request_id.encode()), _NOSNIFF]
         origin = request.headers.get(b"origin")
         if origin is not None:
             headers += self._origins.headers(origin)
+        return headers
+
+    async def _send(self, request: Request, response: Response, send: Send) -> None:
+        headers = self._headers(request, response.headers)
         if request.body is None and b"expect" in request.headers and _CLOSE not in headers:
             # The client waits for our word before it sends its body. It never comes, so nobody could say
             # whether the next bytes on this connection are a body or a request.
             headers.append(_CLOSE)
-        start: Message = {"type": "http.response.start", "status": response.status, "headers": headers}
-        if response.stream is not None:
-            await self._send_stream(request, response, send, start)
-            return
         body = response.body
         if response.status not in _NO_BODY:
             headers.append((b"content-length", b"%d" % len(body)))
-        await send(start)
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
         await send({"type": "http.response.body", "body": b"" if request.method == "HEAD" else body})
-
-    async def _send_stream(self, request: Request, response: Response, send: Send, start: Message) -> None:
-        stream = response.stream
-        assert stream is not None
-        self._watch.start(request)
-        try:
-            await send(start)
-            async for chunk in stream:
-                async with asyncio.timeout(STALL_SECONDS):
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        except Exception:
-            # Too late for another answer. Leaving the body unfinished makes the server drop the connection,
-            # which is how a client learns that this was not the end.
-            _log.exception("stream_failed", request_id=request.request_id, path=request.scope["path"])
-            return
-        finally:
-            close = getattr(stream, "aclose", None)
-            if close is not None:
-                await close()
-        # The server reports a finished answer as a disconnect, too; it must not be taken for one.
-        await self._watch.release(request)
-        await send({"type": "http.response.body", "body": b""})
 
     async def _say_goodbye(self, request: Request, send: Send, status: int) -> None:
         """The server ends this task itself: it is shutting down. Say so, unless an answer had begun."""
-        if status != CLIENT_GONE:
+        if status != CLIENT_GONE or request.outlet is not None:
             return
         error = Unavailable("The gateway is shutting down; try again in a moment.", retry_after=5)
         response = self._refuse(request, error)

@@ -7,12 +7,13 @@ is parsed only when somebody looks. Nothing here knows a route, a credential or 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, ClassVar, Literal, Protocol
 from urllib.parse import parse_qsl
 
 from tooldock.edge.direct import Headers as Headers
-from tooldock.edge.direct import take_body
+from tooldock.edge.direct import leave, take_body
+from tooldock.edge.outlet import Outlet
 from tooldock.errors import Cancelled, MalformedRequest, TooLarge
 from tooldock.model import Caller
 
@@ -79,22 +80,20 @@ class UnsupportedMedia(HttpError):
 
 
 class Response:
-    """An answer: either complete in `body`, or a stream of chunks."""
+    """A whole answer. One in pieces is begun with `Request.open`."""
 
-    __slots__ = ("body", "headers", "status", "stream")
+    __slots__ = ("body", "headers", "status")
 
-    def __init__(
-        self,
-        status: int,
-        body: bytes = b"",
-        headers: Headers = (),
-        *,
-        stream: AsyncIterator[bytes] | None = None,
-    ) -> None:
+    def __init__(self, status: int, body: bytes = b"", headers: Headers = ()) -> None:
         self.status = status
         self.body = body
         self.headers = headers
-        self.stream = stream
+
+
+class Door(Protocol):
+    """What let a request in, and knows how an answer to it begins."""
+
+    def start(self, request: Request, status: int, headers: Headers) -> Message: ...
 
 
 class Request:
@@ -109,10 +108,13 @@ class Request:
         "age",
         "body",
         "caller",
+        "door",
         "headers",
         "max_body",
         "method",
         "namespace",
+        "on_gone",
+        "outlet",
         "path",
         "query",
         "reading",
@@ -120,14 +122,24 @@ class Request:
         "request_id",
         "scheme",
         "scope",
+        "send",
         "stopped",
         "task",
         "watcher",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, max_body: int = DEFAULT_MAX_BODY) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        receive: Receive,
+        max_body: int = DEFAULT_MAX_BODY,
+        send: Send | None = None,
+        door: Door | None = None,
+    ) -> None:
         self.scope = scope
         self.receive = receive
+        self.send = send
+        self.door = door
         self.max_body = max_body
         self.method: str = scope["method"]
         self.path: str = scope["path"]
@@ -139,6 +151,9 @@ class Request:
         self.caller = ANONYMOUS
         self.address = ""
         self.namespace: str | None = None
+        self.outlet: Outlet | None = None
+        self.on_gone: Callable[[], None] | None = None
+        """Called instead of stopping the handler, when the client goes away before its answer is complete."""
         # Owned by `Watch`: how long this has lasted, and why it was stopped.
         self.age = 0
         self.reading = False
@@ -174,6 +189,22 @@ class Request:
                 f"path: /ns/NAME{self.path[:200]}. GET /namespaces lists the names."
             )
         return self.namespace
+
+    def open(self, status: int, headers: Headers) -> Outlet:
+        """Begin the answer now and write it piece by piece; what the handler returns in the end is not sent then."""
+        assert self.door is not None
+        assert self.send is not None
+        self.outlet = Outlet(self.send, self.door.start(self, status, headers))
+        return self.outlet
+
+    async def part(self) -> None:
+        """Complete an answer in pieces while its handler goes on.
+
+        Its connection is closed: it serves one request after the other, and this one is not done.
+        """
+        assert self.outlet is not None
+        leave(self.scope)
+        await self.outlet.finish()
 
     async def read(self, limit: int | None = None) -> bytes:
         """The whole body, at most `limit` bytes of it. Reading twice gives the same bytes."""

@@ -18,12 +18,15 @@ _MAX_KNOWN = 1024
 _TOKENS = re.compile(rb"[A-Za-z0-9!#$%&'*+.^_`|~-]+(?:\s*,\s*[A-Za-z0-9!#$%&'*+.^_`|~-]+)*\Z")
 _EXPOSED = (
     b"access-control-expose-headers",
-    b"X-Request-ID, Mcp-Session-Id, MCP-Protocol-Version, Retry-After",
+    b"X-Request-ID, Mcp-Session-Id, MCP-Protocol-Version, Retry-After, WWW-Authenticate",
 )
 _VARY = (b"vary", b"Origin")
 _METHODS = (b"access-control-allow-methods", b"GET, HEAD, POST, DELETE, OPTIONS")
 _MAX_AGE = (b"access-control-max-age", b"600")
-_DEFAULT_HEADERS = b"Authorization, Content-Type, X-Namespace, X-Request-ID, Mcp-Session-Id, MCP-Protocol-Version"
+_DEFAULT_HEADERS = (
+    b"Authorization, Content-Type, X-Namespace, X-Request-ID, Mcp-Session-Id, MCP-Protocol-Version, Mcp-Method, "
+    b"Mcp-Name, Last-Event-ID"
+)
 
 
 class Origins:

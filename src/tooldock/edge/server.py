@@ -1,7 +1,8 @@
 """The listener: one bound socket, TLS that was checked beforehand, and uvicorn set up for this gateway.
 
 uvicorn bounds neither the size nor the time of a request's head; `Protocol` adds both, and answers bytes
-that are not HTTP in JSON like everything else here.
+that are not HTTP in JSON like everything else here. It also does less for each request: one task serves all
+requests of a connection, one after the other, as HTTP/1.1 has them.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+from urllib.parse import unquote
 
+import httptools
+import structlog
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from tooldock.edge.direct import CYCLE
 from tooldock.edge.holder import holder
@@ -36,6 +40,16 @@ UNREAD_SECONDS = 120.0
 MAX_PIPELINED = 256
 """Requests that may wait for the answer to an earlier one on their connection."""
 LINGER_SECONDS = 2.0
+_MAX_TARGETS = 512
+_MAX_KEPT_TARGET = 512
+_NO_SCOPE: Any = {}
+"""Stands for the head of a request that is still arriving."""
+
+_log = structlog.get_logger("tooldock.edge")
+
+
+def _nothing() -> None:
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +225,49 @@ class _Joined:
         return getattr(self._transport, name)
 
 
+class _Signal:
+    """An `asyncio.Event` that costs nothing until somebody waits."""
+
+    __slots__ = ("_event", "_set")
+
+    def __init__(self) -> None:
+        self._event: asyncio.Event | None = None
+        self._set = False
+
+    def set(self) -> None:
+        self._set = True
+        if self._event is not None:
+            self._event.set()
+
+    def clear(self) -> None:
+        self._set = False
+        if self._event is not None:
+            self._event.clear()
+
+    async def wait(self) -> None:
+        if self._set:
+            return
+        if self._event is None:
+            self._event = asyncio.Event()
+        await self._event.wait()
+
+
+_Target = tuple[str, bytes, bytes]
+_targets: dict[bytes, _Target] = {}
+"""Path, raw path and query of the request targets seen most: clients ask for the same few."""
+
+
+def _target(url: bytes) -> _Target:
+    found = _targets.get(url)
+    if found is None:
+        parsed = httptools.parse_url(url)
+        path = parsed.path.decode("ascii")
+        found = (unquote(path) if "%" in path else path, parsed.path, parsed.query or b"")
+        if len(_targets) < _MAX_TARGETS and len(url) < _MAX_KEPT_TARGET:
+            _targets[url] = found
+    return found
+
+
 class Protocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1, with bounds on what the application never sees.
 
@@ -226,6 +283,9 @@ class Protocol(HttpToolsProtocol):
     _lingers = False
     _unsent = 0
     _unsent_since = 0.0
+    _serving = False
+    _next: RequestResponseCycle | None = None
+    _idle: asyncio.Future[RequestResponseCycle] | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         shared = vars(self.server_state)  # by all connections of this server
@@ -236,11 +296,18 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         super().connection_lost(exc)
+        if self._idle is not None and not self._idle.done():
+            self._idle.cancel()
 
     def data_received(self, data: bytes) -> None:
         if self._lingers:
             return
-        super().data_received(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self._refuse(400, "These bytes are not an HTTP/1.1 request.")
+        except httptools.HttpParserUpgrade:
+            pass  # the request is answered as if it had not asked to change the protocol
         if self._lingers:
             return
         scope = self.scope
@@ -250,11 +317,94 @@ class Protocol(HttpToolsProtocol):
         elif not self.transport.is_closing():
             self._head_goes_on(len(data))
 
+    def on_message_begin(self) -> None:
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+        self.scope = _NO_SCOPE
+
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= MAX_PIPELINED:
             raise ValueError("too many requests at once")  # which the parser reports like bytes that are not HTTP
-        super().on_headers_complete()
-        cast("dict[str, Any]", self.scope)[CYCLE] = self.cycle
+        parser = self.parser
+        version = parser.get_http_version()
+        path, raw_path, query = _target(self.url)
+        scope: dict[str, Any] = {
+            "type": "http",
+            "http_version": version,
+            "method": parser.get_method().decode("ascii"),
+            "scheme": self.scheme,
+            "path": path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "root_path": "",
+            "headers": self.headers,
+            "server": self.server,
+            "client": self.client,
+        }
+        self.scope = cast("Any", scope)
+        earlier = self.cycle
+        cycle = self.cycle = RequestResponseCycle(
+            self.scope,
+            self.transport,
+            self.flow,
+            self.logger,
+            self.access_logger,
+            False,
+            self.server_state.default_headers,
+            cast("Any", _Signal()),
+            self.expect_100_continue,
+            version != "1.0" and parser.should_keep_alive(),
+            self.on_response_complete,
+        )
+        scope[CYCLE] = cycle
+        if earlier is None or earlier.response_complete:
+            self._start(cycle)
+        else:
+            self.flow.pause_reading()
+            self.pipeline.appendleft((cycle, self.app))
+
+    def _start(self, cycle: RequestResponseCycle) -> None:
+        """Have a request served: by the connection's task, when it waits or as soon as it can, or by a new one."""
+        if self._idle is not None:
+            self._idle.set_result(cycle)
+            self._idle = None
+        elif self._serving:
+            self._next = cycle
+        else:
+            self._serving = True
+            task = self.loop.create_task(self._serve(cycle))
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
+
+    async def _serve(self, cycle: RequestResponseCycle | None) -> None:
+        task = cast("asyncio.Task[None]", asyncio.current_task())
+        try:
+            while cycle is not None:
+                await self._answer(cycle)
+                cycle, self._next = self._next, None
+                if cycle is None and not self.transport.is_closing():
+                    # Whoever shuts down waits for tasks, but not for one that has nothing to do.
+                    self.tasks.discard(task)
+                    idle = self._idle = self.loop.create_future()
+                    cycle = await idle
+                    self.tasks.add(task)
+        except asyncio.CancelledError:
+            if not self.transport.is_closing():
+                self.transport.close()
+        finally:
+            self._serving = False
+
+    async def _answer(self, cycle: RequestResponseCycle) -> None:
+        try:
+            await self.app(cycle.scope, cycle.receive, cycle.send)
+        except Exception:
+            _log.exception("answer_failed", path=cycle.scope["path"])
+        finally:
+            cycle.on_response = _nothing
+        if not cycle.response_complete and not cycle.disconnected:
+            # Half an answer, or none: closing is all that is left to say.
+            self.transport.close()
 
     def on_response_complete(self) -> None:
         """As uvicorn does, but without a timer per answer: `_Outbox` looks after idle connections."""
@@ -264,7 +414,7 @@ class Protocol(HttpToolsProtocol):
             return
         self.flow.resume_reading()
         if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+            self._start(self.pipeline.pop()[0])
         else:
             self._idle_since = self.loop.time()
         if cycle.more_body and self._timer is None:
@@ -318,9 +468,6 @@ class Protocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "These bytes are not an HTTP/1.1 request.")
 
     def _refuse(self, status: int, message: str) -> None:
         """Answer without the application, and let the client finish reading before the connection goes.

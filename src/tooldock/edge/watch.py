@@ -3,7 +3,7 @@
 One timer ticks while requests are under way. A request that outlives two ticks is either still sending its
 body (then its time is bounded) or is being worked on: only then is a task spent on waiting for its client
 to leave. When the client does, the request's own task is cancelled, so that the work behind it stops as
-well.
+well; unless the handler asked to be told instead.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ class Watch:
 async def _until_gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
-    _stop(request, "gone")
+    if request.on_gone is not None:
+        request.on_gone()
+    else:
+        _stop(request, "gone")
 
 
 def _stop(request: Request, why: Stopped) -> None:
