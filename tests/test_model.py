@@ -8,14 +8,23 @@ from typing import Any
 import pytest
 
 from tooldock.errors import NoBackChannel
-from tooldock.model import Call, Caller, Namespace, Outcome, SilentChannel, Tool
+from tooldock.model import Argument, Call, Caller, Namespace, Outcome, Prompt, Resource, SilentChannel, Tool
 
 CALL = Call("math", "add", {}, Caller("ann"), "r-1", "rest")
 
 
 @pytest.mark.parametrize(
     "value",
-    [CALL, CALL.caller, Outcome("ok"), Tool(namespace="math", name="add"), Namespace(name="math", status="ready")],
+    [
+        CALL,
+        CALL.caller,
+        Outcome("ok"),
+        Tool(namespace="math", name="add"),
+        Resource(namespace="math", uri="data://pi", name="pi"),
+        Prompt(namespace="math", name="explain"),
+        Argument(name="topic"),
+        Namespace(name="math", status="ready"),
+    ],
     ids=lambda value: type(value).__name__,
 )
 def test_a_value_is_frozen_and_takes_no_other_attribute(value: Any) -> None:
@@ -40,3 +49,13 @@ async def test_a_caller_who_cannot_be_asked_says_so_and_ignores_the_rest() -> No
         await channel.ask("elicit", {"message": "?"})
     assert caught.value.details == {"kind": "elicit"}
     assert CALL.channel is not None
+
+
+def test_a_call_is_for_a_tool_unless_it_says_otherwise() -> None:
+    assert CALL.kind == "tool"
+    assert dataclasses.fields(Call)[-1].name == "kind"
+
+
+def test_reading_a_resource_or_rendering_a_prompt_changes_nothing() -> None:
+    assert Resource(namespace="math", uri="data://pi", name="pi").read_only
+    assert Prompt(namespace="math", name="explain").read_only

@@ -7,6 +7,8 @@ ToolDockError
 ├── NotAllowed                a credential without the right (origin, address, role)
 ├── NamespaceNotFound
 ├── ToolNotFound
+├── ResourceNotFound
+├── PromptNotFound
 ├── InvalidArguments          do not fit the tool's schema
 ├── PolicyDenied
 ├── ConfirmationRequired      somebody has to say yes first
@@ -70,6 +72,16 @@ class NamespaceNotFound(ToolDockError):
 
 class ToolNotFound(ToolDockError):
     code = "tool_not_found"
+
+
+class ResourceNotFound(ToolDockError):
+    """`details["uri"]` is what was asked for."""
+
+    code = "resource_not_found"
+
+
+class PromptNotFound(ToolDockError):
+    code = "prompt_not_found"
 
 
 class InvalidArguments(ToolDockError):
@@ -141,6 +153,8 @@ BY_CODE: dict[str, type[ToolDockError]] = {
         NotAllowed,
         NamespaceNotFound,
         ToolNotFound,
+        ResourceNotFound,
+        PromptNotFound,
         InvalidArguments,
         PolicyDenied,
         ConfirmationRequired,

@@ -202,6 +202,29 @@ class Context:
         """Call another tool through the gateway, with its policy, limits and audit; gives its value."""
         return await self._ask(_call_tool(namespace, tool, arguments))
 
+    async def send_notification(self, notification: Any) -> None:
+        """Tell clients that a list or a resource of this namespace changed.
+
+        By name (`"notifications/tools/list_changed"`, the same for prompts and resources), or as
+        `{"method": "notifications/resources/updated", "params": {"uri": ...}}`, or as an object of `mcp.types`.
+        """
+        await self._ask(_notification(notification))
+
+    async def close_sse_stream(self) -> None:
+        """Let the caller's connection go; it comes back for the answer. Nothing happens on wires without streams."""
+        await self._ask(_CLOSE_STREAM)
+
+    async def client_supports(self, capability: str) -> bool:
+        """Whether the caller can be asked: `"elicitation"` (forms), `"sampling"` or `"roots"`."""
+        return self._supports(capability)
+
+    def _supports(self, capability: str) -> bool:
+        declared = self._info.get("capabilities")
+        said = declared.get(capability) if isinstance(declared, Mapping) else None
+        if capability == "elicitation" and isinstance(said, Mapping) and said:
+            return said.get("form") is not None  # it names the ways it can be asked, and forms may not be among them
+        return said is not None and said is not False
+
     async def _ask(self, ask: _Ask) -> Any:
         return ask.read(await self._backend.ask(self.call_id, ask.kind, ask.params))
 
@@ -296,6 +319,15 @@ class SyncContext:
     def call_tool(self, namespace: str, tool: str, arguments: Mapping[str, Any] | None = None) -> Any:
         return self._context._ask_sync(_call_tool(namespace, tool, arguments))
 
+    def send_notification(self, notification: Any) -> None:
+        self._context._ask_sync(_notification(notification))
+
+    def close_sse_stream(self) -> None:
+        self._context._ask_sync(_CLOSE_STREAM)
+
+    def client_supports(self, capability: str) -> bool:
+        return self._context._supports(capability)
+
 
 current: ContextVar[Context | None] = ContextVar("tooldock_context", default=None)
 """The call this task or thread works for."""
@@ -368,6 +400,23 @@ def _call_tool(namespace: str, tool: str, arguments: Mapping[str, Any] | None) -
     # Models, dates and the like become JSON here, so that the gateway sees what any other caller would send.
     plain = json.loads(dumps(dict(arguments or {})))
     return _Ask("call_tool", {"namespace": namespace, "tool": tool, "arguments": plain}, lambda value: value)
+
+
+def _notification(said: Any) -> _Ask:
+    wire = {"method": said} if isinstance(said, str) else _message(said)
+    if not isinstance(wire, Mapping) or not isinstance(wire.get("method"), str):
+        raise TypeError(
+            'A notification is a name such as "notifications/tools/list_changed", or a dict with method and params.'
+        )
+    params = {"method": wire["method"], "params": wire.get("params") or {}}
+    return _Ask("notify", json.loads(dumps(params)), _nothing)
+
+
+def _nothing(_answer: Any) -> None:
+    return None
+
+
+_CLOSE_STREAM = _Ask("close_stream", {}, _nothing)
 
 
 def _loggable(extra: Mapping[str, Any]) -> Any:

@@ -150,21 +150,20 @@ def _flat(schema: dict[str, Any]) -> dict[str, Any]:
     for name, field in fields.items():
         definitions |= field.pop("$defs", {})
         fields[name] = _field(name, field, definitions)
-    return schema
+    # Only what a form has, and its name, by which an answer can be told from another's.
+    return {key: schema[key] for key in ("title", "type", "properties", "required") if key in schema}
 
 
 def _field(name: str, field: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     if reference := field.pop("$ref", None):
         field = definitions.get(reference.rpartition("/")[2], {}) | field
     arms = [arm for arm in field.get("anyOf", ()) if arm.get("type") != "null"]
-    if len(arms) == 1:
+    if len(arms) == 1 and len(field["anyOf"]) > 1:
         # Forms have no null: an optional field is one that may be left out.
         rest = {key: item for key, item in field.items() if key != "anyOf" and item is not None}
         return _field(name, arms[0] | rest, definitions)
     if field.get("type") == "array" and _choices(field.get("items", {}), definitions):
-        items = _field(name, field["items"], definitions)
-        items.pop("title", None)
-        return field | {"items": items}
+        return field | {"items": _items(_field(name, field["items"], definitions))}
     if field.get("type") in _PRIMITIVES or _choices(field, definitions):
         return field
     raise TypeError(
@@ -172,10 +171,19 @@ def _field(name: str, field: dict[str, Any], definitions: dict[str, Any]) -> dic
     )
 
 
+def _items(items: dict[str, Any]) -> dict[str, Any]:
+    """The choices of a list: `{"type","enum"}`, or with titles `{"anyOf"}` alone, as the protocol spells them."""
+    for titled in ("anyOf", "oneOf"):
+        if titled in items:
+            return {"anyOf": items[titled]}
+    return {key: value for key, value in items.items() if key != "title"}
+
+
 def _choices(field: dict[str, Any], definitions: dict[str, Any]) -> bool:
     if reference := field.get("$ref"):
         field = definitions.get(reference.rpartition("/")[2], {})
-    return "enum" in field or "const" in field
+    titled = field.get("oneOf") or field.get("anyOf") or ()
+    return "enum" in field or "const" in field or (bool(titled) and all("const" in choice for choice in titled))
 
 
 def _outcomes() -> tuple[Any, Any, Any]:

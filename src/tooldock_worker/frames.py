@@ -3,6 +3,8 @@
 Gateway to worker (every request has an `id`, every request gets one answer):
 
     {"id":"7","op":"tools.call","tool":"add","arguments":{...},"info":{"request_id":...,"caller":...}}
+    {"id":"7","op":"resources.read","tool":"data://now","arguments":{},"info":{...}}       `tool` is the URI
+    {"id":"7","op":"prompts.get","tool":"greet","arguments":{"name":"Ann"},"info":{...}}   `tool` is the prompt's name
     {"id":"8","op":"tools.list"}                 {"id":"9","op":"tools.get_schema","tool":"add"}
     {"id":"10","op":"cancel","call":"7"}         {"id":"11","op":"ping"}
     {"id":"12","op":"health"}                    {"id":"13","op":"drain"}
@@ -11,13 +13,17 @@ Gateway to worker (every request has an `id`, every request gets one answer):
 
 Worker to gateway:
 
-    {"op":"ready","namespace":"math","tools":[...]}  or  {"op":"failed","error":{...}}     exactly once, first
+    {"op":"ready","namespace":"math","tools":[...],"resources":[...],"templates":[...],"prompts":[...]}
+      or  {"op":"failed","error":{...}}                                                    exactly once, first
     {"id":"7","ok":true,"latency_ms":0.02,"result":...}                                    plain value
     {"id":"7","ok":true,"latency_ms":0.02,"content":[...],"result":...}                    content blocks
     {"id":"7","ok":true,"latency_ms":0.02,"cut":true,"total":123,"result":"first part"}    larger than allowed
     {"id":"7","ok":false,"latency_ms":0.02,"error":{"code":...,"message":...,"details":{...}}}
     {"op":"progress","id":"7",...}   {"op":"log","id":"7",...}
     {"op":"ask","id":"7","ask":"7.1","kind":...,"params":{...}}
+
+A resource and a prompt are answered with MCP's own result object, never cut. `info` says who calls, in which session,
+and in `capabilities` what the client can do.
 
 `result` is the last member of a success frame, so the gateway can pass its bytes on without decoding them.
 Call ids are decimal and rise by one; besides the socket the two sides share two eight-byte numbers. In the first

@@ -1,4 +1,4 @@
-"""A namespace's folder in, its tools out.
+"""A namespace's folder in, its tools, resources and prompts out.
 
 Every `*.py` at the top of the folder is a tool file, except `routes.py` and names that start with `_` or `.`;
 the latter, and packages in the folder, can be imported by the tool files. Installed packages and the standard
@@ -18,24 +18,26 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AsyncExitStack
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tooldock_worker import context, light, schema
 from tooldock_worker.jsontext import EncodeError, clean, dumps
 from tooldock_worker.light.decorator import record_of
-from tooldock_worker.light.dependencies import Dependency, resolve
 from tooldock_worker.light.values import on_wire
 from tooldock_worker.problems import BadArguments
-from tooldock_worker.threads import on_thread
+from tooldock_worker.running import is_async, runnable
+
+if TYPE_CHECKING:
+    from tooldock_worker.readings import Reading, TemplateReading
 
 __all__ = ["BadArguments", "LoadError", "Loaded", "LoadedTool", "load"]
 
 _MAX_MESSAGE = 2_000
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_REAL = {"Tool": "tool", "Resource": "resource", "ResourceTemplate": "resource", "Prompt": "prompt"}
 _HINTS = {
     "read_only_hint": "readOnlyHint",
     "destructive_hint": "destructiveHint",
@@ -66,6 +68,7 @@ class LoadError(Exception):
 class LoadedTool:
     """A tool, ready to be called: `fn(**bind(arguments))`, plus the context under `context_parameter`."""
 
+    kind = "tool"
     __slots__ = (
         "_described",
         "bind",
@@ -93,7 +96,7 @@ class LoadedTool:
     ) -> None:
         self.name: str = described["name"]
         self.fn = fn
-        self.is_async = _is_async(fn)
+        self.is_async = is_async(fn)
         self.bind = bind
         """Arguments in, keyword arguments out; raises `BadArguments`."""
         self.context_parameter = context_parameter
@@ -113,11 +116,37 @@ class LoadedTool:
 class Loaded:
     """What a folder holds."""
 
-    __slots__ = ("health", "tools")
+    __slots__ = ("health", "prompts", "resources", "templates", "tools")
 
     def __init__(self, tools: dict[str, LoadedTool], health: Health | None) -> None:
         self.tools = tools
+        self.resources: dict[str, Reading] = {}
+        """By URI."""
+        self.templates: dict[str, TemplateReading] = {}
+        """By template."""
+        self.prompts: dict[str, Reading] = {}
         self.health = health
+
+    def describe(self) -> dict[str, list[dict[str, Any]]]:
+        """What callers are told of everything, as JSON."""
+        parts: dict[str, dict[str, Any]] = {
+            "tools": self.tools,
+            "resources": self.resources,
+            "templates": self.templates,
+            "prompts": self.prompts,
+        }
+        return {part: [item.describe() for item in items.values()] for part, items in parts.items()}
+
+    def resource(self, uri: str) -> tuple[Reading, dict[str, Any]] | None:
+        """What is read at a URI, and with which arguments: the exact one, else the first template that fits."""
+        exact = self.resources.get(uri)
+        if exact is not None:
+            return exact, {}
+        for template in self.templates.values():
+            arguments = template.arguments(uri)
+            if arguments is not None:
+                return template, dict(arguments)
+        return None
 
 
 def load(folder: Path) -> Loaded:
@@ -133,7 +162,7 @@ def load(folder: Path) -> Loaded:
     modules = {file: _imported(root, file, name) for file, name in names.items()}
     health = _health(root)
     _share_current_context()
-    return Loaded(_collect(modules), health)
+    return _collect(modules, health)
 
 
 # Files and modules.
@@ -310,29 +339,58 @@ def _import_message(folder: Path, where: str, error: ImportError) -> str:
     return f"{where}: {error}"
 
 
-# Tools.
+# Tools, resources and prompts.
 
 
-def _collect(modules: dict[str, ModuleType]) -> dict[str, LoadedTool]:
-    tools: dict[str, LoadedTool] = {}
+def _collect(modules: dict[str, ModuleType], health: Health | None) -> Loaded:
+    loaded = Loaded({}, health)
     for file, found in _decorated(modules):
-        place = _line(found)
+        kind = str(_kind(found))
         try:
-            tool = _real_tool(file, found) if _is_real_tool(found) else _function_tool(file, found)
+            if kind == "tool":
+                _add(loaded.tools, _tool(file, found), "tool name", lambda tool: tool.name)
+            else:
+                _add_reading(loaded, file, found, kind)
+        except LoadError:
+            raise
         except schema.SchemaError as error:
-            raise LoadError(f"{file}: the tool {_called(found)} {error}.", file=file, line=place) from error
+            raise LoadError(f"{file}: the {kind} {_called(found)} {error}.", file=file, line=_line(found)) from error
         except Exception as error:
             # Types and decorators may hold anything, and fail in any way when they are looked at.
             why = clean(f"{type(error).__name__}: {error}")[:_MAX_MESSAGE]
-            message = f"{file}: the tool {_called(found)} cannot be used as it is declared; {why}"
-            raise LoadError(message, file=file, line=place) from error
-        if tool is None:
-            continue
-        if (other := tools.get(tool.name)) is not None:
-            message = f"The tool name {tool.name!r} is used twice, in {other.file} and in {tool.file}; rename one."
-            raise LoadError(message, file=tool.file, line=tool.line)
-        tools[tool.name] = tool
-    return tools
+            message = f"{file}: the {kind} {_called(found)} cannot be used as it is declared; {why}"
+            raise LoadError(message, file=file, line=_line(found)) from error
+    return loaded
+
+
+def _add(known: dict[str, Any], item: Any, what: str, key_of: Callable[[Any], str]) -> None:
+    if item is None:
+        return  # switched off
+    key = key_of(item)
+    if (other := known.get(key)) is not None:
+        message = f"The {what} {key!r} is used twice, in {other.file} and in {item.file}; rename one."
+        raise LoadError(message, file=item.file, line=item.line)
+    known[key] = item
+
+
+def _add_reading(loaded: Loaded, file: str, found: Any, kind: str) -> None:
+    # Only here: most namespaces have nothing but tools, and every module costs each worker.
+    from tooldock_worker import readings
+
+    record = record_of(found)
+    fn = found.__func__ if isinstance(found, staticmethod) else found
+    if record is None:
+        item = readings.of_object(file, found, _line(found))
+    elif kind == "prompt":
+        item = readings.prompt(file, fn, record, _line(found))
+    else:
+        item = readings.resource(file, fn, record, _line(found))
+    if isinstance(item, readings.TemplateReading):
+        _add(loaded.templates, item, "URI template", lambda one: one.key)
+    elif kind == "prompt":
+        _add(loaded.prompts, item, "prompt name", lambda one: one.key)
+    else:
+        _add(loaded.resources, item, "URI", lambda one: one.key)
 
 
 def _decorated(modules: dict[str, ModuleType]) -> Iterator[tuple[str, Any]]:
@@ -345,7 +403,7 @@ def _decorated(modules: dict[str, ModuleType]) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     for file, module in modules.items():
         for value in list(vars(module).values()):
-            if record_of(value) is None and not _is_real_tool(value):
+            if _kind(value) is None:
                 continue
             home = homes.get(getattr(_code_owner(value), "__module__", None) or "")
             if id(value) in seen or (home is not None and home is not module):
@@ -355,17 +413,30 @@ def _decorated(modules: dict[str, ModuleType]) -> Iterator[tuple[str, Any]]:
 
 
 def _code_owner(value: Any) -> Any:
-    if _is_real_tool(value):
+    if _real_kind(value) is not None:
         value = getattr(value, "fn", value)
     while isinstance(value, functools.partial):
         value = value.func
     return value
 
 
-def _is_real_tool(value: Any) -> bool:
-    """A tool object of the real package, as its older decorators and transformations make them."""
-    return not inspect.isclass(value) and any(
-        kind.__name__ == "Tool" and str(kind.__module__).startswith("fastmcp.") for kind in type(value).__mro__
+def _kind(value: Any) -> str | None:
+    """tool, resource or prompt; None for everything else."""
+    record = record_of(value)
+    return _real_kind(value) if record is None else str(record.type)
+
+
+def _real_kind(value: Any) -> str | None:
+    """What an object of the real package is, as its older decorators and transformations make them."""
+    if inspect.isclass(value):
+        return None
+    return next(
+        (
+            _REAL[kind.__name__]
+            for kind in type(value).__mro__
+            if kind.__name__ in _REAL and str(kind.__module__).startswith("fastmcp.")
+        ),
+        None,
     )
 
 
@@ -381,6 +452,10 @@ def _line(value: Any) -> int | None:
         pass  # it wraps itself; its own line will do
     code = getattr(getattr(owner, "__func__", owner), "__code__", None)
     return getattr(code, "co_firstlineno", None)
+
+
+def _tool(file: str, found: Any) -> LoadedTool | None:
+    return _function_tool(file, found) if record_of(found) is not None else _real_tool(file, found)
 
 
 def _function_tool(file: str, fn: Any) -> LoadedTool | None:
@@ -416,7 +491,7 @@ def _from_record(file: str, fn: Any, record: Any) -> LoadedTool | None:
         output_schema = record.output_schema
     described = _describe(file, record, name, description, parsed.input_schema, output_schema)
     return LoadedTool(
-        fn=_runnable(fn, parsed, record),
+        fn=runnable(fn, parsed, record),
         bind=parsed.validate,
         described=described,
         line=_line(fn),
@@ -464,102 +539,3 @@ def _describe(
 def _annotations(said: Any) -> dict[str, Any]:
     wire: dict[str, Any] = on_wire(said) or {}
     return {_HINTS.get(key, key): value for key, value in wire.items()}
-
-
-# Running.
-
-
-def _is_async(fn: Any) -> bool:
-    while isinstance(fn, functools.partial):
-        fn = fn.func
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
-
-
-def _runnable(fn: Any, parsed: schema.Parsed, record: Any) -> Callable[..., Any]:
-    """The function itself where that will do, else a wrapper for what plain calling does not cover."""
-    call = _collected(fn)
-    in_thread = getattr(record, "run_in_thread", True)
-    if parsed.dependencies:
-        return _with_dependencies(fn, call, parsed.dependencies, in_thread)
-    if not in_thread and not _is_async(call):
-        if record.timeout is not None:
-            raise schema.SchemaError(
-                "has run_in_thread=False and a timeout, but what blocks the event loop cannot be stopped"
-            )
-        return _on_loop(call)
-    return call
-
-
-def _collected(fn: Any) -> Callable[..., Any]:
-    """A call that gives the finished result: a generator's items as a list, what is awaitable awaited."""
-    if inspect.isasyncgenfunction(fn):
-
-        @functools.wraps(fn)
-        async def collect(**arguments: Any) -> list[Any]:
-            return [item async for item in fn(**arguments)]
-
-        return collect
-    if inspect.isgeneratorfunction(fn):
-
-        @functools.wraps(fn)
-        def collect_sync(**arguments: Any) -> list[Any]:
-            return list(fn(**arguments))
-
-        return collect_sync
-    if not _is_async(fn) and _is_async(inspect.unwrap(fn)):
-        # A decorator that is a plain function around an async one: calling it gives something to await.
-
-        @functools.wraps(fn)
-        async def awaited(**arguments: Any) -> Any:
-            value = fn(**arguments)
-            return await value if inspect.isawaitable(value) else value
-
-        return awaited
-    return fn  # type: ignore[no-any-return]
-
-
-def _on_loop(call: Callable[..., Any]) -> Callable[..., Any]:
-    """For code that must not leave the main thread; the author asked for it."""
-
-    async def run(**arguments: Any) -> Any:
-        return call(**arguments)
-
-    return run
-
-
-def _with_dependencies(
-    fn: Any, call: Callable[..., Any], dependencies: dict[str, Any], in_thread: bool
-) -> Callable[..., Any]:
-    """Dependencies are awaited on the loop; a sync tool then runs on a thread of its own."""
-    ours = all(isinstance(item, Dependency) for item in dependencies.values())
-    values = _our_values(dependencies) if ours else _real_values(fn, dependencies)
-
-    async def run(**arguments: Any) -> Any:
-        async with AsyncExitStack() as stack:
-            arguments |= await values(arguments, stack)
-            if _is_async(call):
-                return await call(**arguments)
-            return await on_thread(functools.partial(call, **arguments)) if in_thread else call(**arguments)
-
-    return run
-
-
-Values = Callable[[dict[str, Any], AsyncExitStack], Awaitable[dict[str, Any]]]
-
-
-def _our_values(dependencies: dict[str, Any]) -> Values:
-    async def values(arguments: dict[str, Any], stack: AsyncExitStack) -> dict[str, Any]:
-        return await resolve(dependencies, stack, {})
-
-    return values
-
-
-def _real_values(fn: Any, dependencies: dict[str, Any]) -> Values:
-    async def values(arguments: dict[str, Any], stack: AsyncExitStack) -> dict[str, Any]:
-        module = importlib.import_module("fastmcp.server.dependencies")
-        found = await stack.enter_async_context(module.resolve_dependencies(fn, arguments))
-        known = {name: found[name] for name in dependencies if name in found}
-        ours = {name: item for name, item in dependencies.items() if isinstance(item, Dependency)}
-        return known | await resolve(ours, stack, {})
-
-    return values

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from tooldock_worker.context import AskFailed
 from tooldock_worker.jsontext import EncodeError, clean, dumps, dumps_text
-from tooldock_worker.light.exceptions import speaks_to_caller
+from tooldock_worker.light.exceptions import says_not_found, speaks_to_caller
 from tooldock_worker.light.values import Kind, kind_of, on_wire
 from tooldock_worker.problems import BadArguments
 
@@ -53,14 +53,20 @@ def encode(tool: LoadedTool, value: Any) -> bytes:
     return b'"result":' + dumps(value, tool.result_adapter)
 
 
-def encode_error(error: BaseException) -> Failure:
-    """An exception as the gateway's error: its code, a message for the caller, details for programs."""
+def encode_error(error: BaseException, kind: str = "tool") -> Failure:
+    """An exception as the gateway's error: its code, a message for the caller, details for programs.
+
+    `kind` is what raised it: a tool, a resource or a prompt.
+    """
     if isinstance(error, BadArguments):
-        message = "The arguments do not fit the tool: " + _bounded(str(error))
+        message = f"The arguments do not fit the {kind}: " + _bounded(str(error))
         return {"code": "invalid_arguments", "message": message, "details": {"errors": list(error.errors)}}
     if isinstance(error, AskFailed):
         details = {"cause": error.code, **error.details}
         return {"code": "tool_error", "message": _bounded(error.message), "details": details}
+    if kind == "resource" and says_not_found(error):
+        message = clean(_said(error)) or "There is no such resource."
+        return {"code": "resource_not_found", "message": message, "details": {}}
     if isinstance(error, EncodeError) or speaks_to_caller(error):
         return {"code": "tool_error", "message": clean(_said(error)) or type(error).__name__, "details": {}}
     _print(error)

@@ -82,8 +82,11 @@ class Parsed:
     """Parameters the tool is handed at call time, with the default that stands for each."""
 
 
-def parse(fn: Callable[..., Any]) -> Parsed:
-    """Understand a function, bound method, partial or object with `__call__`; raises `SchemaError`."""
+def parse(fn: Callable[..., Any], *, with_output: bool = True) -> Parsed:
+    """Understand a function, bound method, partial or object with `__call__`; raises `SchemaError`.
+
+    `with_output` is False where results have a form of their own, so that what it returns need not be described.
+    """
     target = _routine(fn)
     signature = inspect.signature(target)
     _refuse_unnamed(signature)
@@ -92,7 +95,7 @@ def parse(fn: Callable[..., Any]) -> Parsed:
     asked = [item for item in signature.parameters.values() if item.name not in {*contexts, *dependencies}]
     description, about = _documented(fn, target)
     input_schema, validate = _arguments(target, asked, hints, about)
-    output_schema, result_adapter = _output(hints.get("return", _NOTHING))
+    output_schema, result_adapter = _output(hints.get("return", _NOTHING) if with_output else _NOTHING)
     return Parsed(
         name=_name(fn),
         description=description,
@@ -154,9 +157,9 @@ def _doc(fn: Any) -> str | None:
 def _refuse_unnamed(signature: inspect.Signature) -> None:
     for item in signature.parameters.values():
         if item.kind is item.VAR_POSITIONAL:
-            raise SchemaError(f"has *{item.name}; a tool's arguments are passed by name, so name each of them")
+            raise SchemaError(f"has *{item.name}; arguments are passed by name, so name each of them")
         if item.kind is item.VAR_KEYWORD:
-            raise SchemaError(f"has **{item.name}; a tool's arguments are described, so name each of them")
+            raise SchemaError(f"has **{item.name}; arguments are described, so name each of them")
         if item.kind is item.POSITIONAL_ONLY:
             raise SchemaError(f"has the positional-only parameter {item.name!r}; remove the / before the others")
 

@@ -1,4 +1,4 @@
-"""The worker's event loop: reads frames, runs tools, writes answers.
+"""The worker's event loop: reads frames, runs tools, reads resources, renders prompts, writes answers.
 
 Async tools run as tasks on the loop, sync tools on a pool of threads, so that `ping` and `cancel` are answered
 while a tool computes. It knows no policy and no other namespace; when its socket ends, so does the process.
@@ -13,8 +13,8 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pydantic_core
 
@@ -24,6 +24,9 @@ from tooldock_worker.frames import MAX_FRAME, Lines, dumps
 from tooldock_worker.load import Loaded, LoadedTool
 from tooldock_worker.results import EncodeError, encode, encode_error
 from tooldock_worker.threads import Pool
+
+if TYPE_CHECKING:
+    from tooldock_worker.readings import Reading
 
 _READ = 1 << 18
 _MARGIN = 4096
@@ -36,6 +39,9 @@ _SHORT = 1000
 """Characters kept of a message that is too long to be sent."""
 
 Message = dict[str, Any]
+Item: TypeAlias = "LoadedTool | Reading"
+Encode: TypeAlias = Callable[[Any, Any], bytes]
+"""The item and what its function gave, as the members of a success frame."""
 
 
 class Writer:
@@ -143,6 +149,8 @@ class Server:
             "ping": self._on_ping,
             "tools.list": self._on_list,
             "tools.get_schema": self._on_schema,
+            "resources.read": self._on_read,
+            "prompts.get": self._on_prompt,
             "health": self._on_health,
             "drain": self._on_drain,
             "shutdown": self._on_shutdown,
@@ -160,7 +168,7 @@ class Server:
         self._stopped = asyncio.Event()
         self._sock.setblocking(False)
         self._writer = Writer(self._sock, self._loop)
-        self._say({"op": "ready", "namespace": self.namespace, "tools": self._described()})
+        self._say({"op": "ready", "namespace": self.namespace, **self._loaded.describe()})
         self._loop.add_reader(self._sock, self._on_readable)
         try:
             await self._stopped.wait()
@@ -178,17 +186,19 @@ class Server:
     def emit(self, message: Message) -> None:
         line = dumps(message)
         if len(line) >= self._max_frame:  # the gateway would hang up on it
-            if message["op"] == "ask":
-                raise EncodeError(f"The question is larger than the {self._max_frame:,} bytes it may have.")
             # What a tool says on the way must never fail it.
             line = dumps({**message, "message": _shortened(str(message["message"])), "data": None})
-        self._writer.now(line + b"\n", may_drop=message["op"] != "ask")
+        self._writer.now(line + b"\n", may_drop=True)
 
     async def ask(self, call_id: str, kind: str, params: Message) -> Any:
         ask_id = f"{call_id}.{next(self._ask_ids)}"
+        line = dumps({"op": "ask", "id": call_id, "ask": ask_id, "kind": kind, "params": params})
+        if len(line) >= self._max_frame:  # the gateway would hang up on it
+            raise EncodeError(f"The question is larger than the {self._max_frame:,} bytes it may have.")
         answer = self._asks[ask_id] = self._loop.create_future()
         try:
-            self.emit({"op": "ask", "id": call_id, "ask": ask_id, "kind": kind, "params": params})
+            # Together with what else is asked now: some wires can put several questions only at once.
+            self._writer.later(line + b"\n")
             return await answer
         finally:
             del self._asks[ask_id]
@@ -239,16 +249,43 @@ class Server:
         if tool is None:
             self._answer_error(call_id, "tool_not_found", f"no tool {message['tool']!r} in this worker")
             return
+        self._begin(message, tool, message["arguments"], encode)
+
+    def _on_read(self, message: Message) -> None:
+        """A resource: `tool` is its URI, which holds the arguments."""
+        call_id, uri = message["id"], message["tool"]
+        self._begun[0] = int(call_id)
+        if self._forbidden[0]:
+            return
+        found = self._loaded.resource(uri)
+        if found is None:
+            self._answer_error(call_id, "resource_not_found", f"There is no resource at {uri!r}.")
+            return
+        self._begin(message, *found, lambda item, value: self._whole(item.encode(value, uri), "resource"))
+
+    def _on_prompt(self, message: Message) -> None:
+        """A prompt: `tool` is its name."""
+        call_id, name = message["id"], message["tool"]
+        self._begun[0] = int(call_id)
+        if self._forbidden[0]:
+            return
+        prompt = self._loaded.prompts.get(name)
+        if prompt is None:
+            self._answer_error(call_id, "prompt_not_found", f"There is no prompt {name!r}.")
+            return
+        arguments = message["arguments"]
+        self._begin(message, prompt, arguments, lambda item, value: self._whole(item.encode(value, ""), "prompt"))
+
+    def _begin(self, message: Message, tool: Item, arguments: Message, encode: Encode) -> None:
+        call_id: str = message["id"]
         context = Context(self, call_id, self.namespace, tool.name, message.get("info") or {})
+        self._running[call_id] = (None, context)
         if tool.is_async:
-            self._running[call_id] = (None, context)
-            task = self._spawn(self._run_async(call_id, tool, message["arguments"], context))
+            task = self._spawn(self._run_async(call_id, tool, arguments, context, encode))
             if call_id in self._running:  # it may be done already
                 self._running[call_id] = (task, context)
         else:
-            self._running[call_id] = (None, context)
-            arguments = message["arguments"]
-            self._pool.submit(call_id, lambda: self._take_up(call_id, tool, arguments, context))
+            self._pool.submit(call_id, lambda: self._take_up(call_id, tool, arguments, context, encode))
 
     def _spawn(self, run: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """A task for one call; where Python can, it starts at once, which saves a turn of the loop."""
@@ -256,7 +293,7 @@ class Server:
             return asyncio.Task(run, loop=self._loop, eager_start=True)
         return self._loop.create_task(run)
 
-    async def _run_async(self, call_id: str, tool: LoadedTool, arguments: Message, context: Context) -> None:
+    async def _run_async(self, call_id: str, tool: Item, arguments: Message, context: Context, encode: Encode) -> None:
         started = time.perf_counter()
         contexts.current.set(context)
         try:
@@ -268,22 +305,22 @@ class Server:
         except BaseException as error:
             # A tool may also trip over a task of its own that was cancelled; that is its failure.
             stopped = isinstance(error, asyncio.CancelledError) and context.cancelled
-            members = _CANCELLED if stopped else self._failure(error)
+            members = _CANCELLED if stopped else self._failure(error, tool.kind)
             head = '{"id":"%s","ok":false,"latency_ms":%.3f,'
         self._running.pop(call_id, None)
         elapsed = (time.perf_counter() - started) * 1000
         line = (head % (call_id, elapsed)).encode() + members + b"}\n"
         self._writer.later(line, last=not self._running and not self._reading)
 
-    def _take_up(self, call_id: str, tool: LoadedTool, arguments: Message, context: Context) -> None:
+    def _take_up(self, call_id: str, tool: Item, arguments: Message, context: Context, encode: Encode) -> None:
         if not context.cancelled:
-            self._run_sync(call_id, tool, arguments, context)
+            self._run_sync(call_id, tool, arguments, context, encode)
             return
         # Cancelled while it waited for a thread: its caller has been told, so it must have no effect any more.
         self._running.pop(call_id, None)
         self._writer.now(b'{"id":"%s","ok":false,"latency_ms":0.0,%s}\n' % (call_id.encode(), _CANCELLED))
 
-    def _run_sync(self, call_id: str, tool: LoadedTool, arguments: Message, context: Context) -> None:
+    def _run_sync(self, call_id: str, tool: Item, arguments: Message, context: Context, encode: Encode) -> None:
         started = time.perf_counter()
         contexts.current.set(context)
         try:
@@ -293,14 +330,14 @@ class Server:
             members = self._fit(encode(tool, tool.fn(**kwargs)))
             head = '{"id":"%s","ok":true,"latency_ms":%.3f,'
         except BaseException as error:
-            members = self._failure(error)
+            members = self._failure(error, tool.kind)
             head = '{"id":"%s","ok":false,"latency_ms":%.3f,'
         self._running.pop(call_id, None)
         elapsed = (time.perf_counter() - started) * 1000
         self._writer.now((head % (call_id, elapsed)).encode() + members + b"}\n")
 
-    def _failure(self, error: BaseException) -> bytes:
-        facts = encode_error(error)
+    def _failure(self, error: BaseException, kind: str = "tool") -> bytes:
+        facts = encode_error(error, kind)
         members = b'"error":' + dumps(facts)
         if len(members) <= self._room:
             return members
@@ -310,6 +347,16 @@ class Server:
     def _room(self) -> int:
         """Bytes the members of an answer may have."""
         return min(self._max_output, self._max_frame - 2 * _MARGIN) + _MARGIN
+
+    def _whole(self, result: bytes, kind: str) -> bytes:
+        """The members of a success frame; half a resource or prompt would be of no use to anyone."""
+        members = b'"result":' + result
+        if len(members) <= self._room:
+            return members
+        raise EncodeError(
+            f"The {kind} has {len(result):,} bytes; {self._max_output:,} are allowed. Serve it in smaller parts, "
+            "or raise max_output_size for this namespace."
+        )
 
     def _fit(self, members: bytes) -> bytes:
         """Members of a success frame, cut when they are larger than the namespace may answer."""
@@ -362,7 +409,7 @@ class Server:
         self._answer(message["id"], "pong")
 
     def _on_list(self, message: Message) -> None:
-        self._answer(message["id"], {"tools": self._described()})
+        self._answer(message["id"], self._loaded.describe())
 
     def _on_schema(self, message: Message) -> None:
         tool = self._tools.get(message["tool"])
@@ -403,9 +450,6 @@ class Server:
     def _on_shutdown(self, message: Message) -> None:
         self._answer(message["id"], True)
         self._stopped.set()
-
-    def _described(self) -> list[Message]:
-        return [tool.describe() for tool in self._tools.values()]
 
     def _say(self, message: Message) -> None:
         self._writer.later(dumps(message) + b"\n")

@@ -42,7 +42,7 @@ def paths(data: Path) -> Paths:
 def serve(paths: Paths, namespace: str, environment: str = "env1", worker: str = "rt1") -> None:
     """What a gateway leaves on disk for a namespace it serves."""
     paths.namespace(namespace).mkdir(parents=True)
-    catalogue.save(paths.catalogue(namespace), catalogue.Record(CURRENT, environment, worker, ()))
+    catalogue.save(paths.catalogue(namespace), catalogue.Record(CURRENT, environment, worker, catalogue.Described()))
     age(paths.catalogue(namespace))
     tree(paths.snapshot(namespace, CURRENT))
 

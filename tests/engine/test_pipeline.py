@@ -15,7 +15,7 @@ import structlog.testing
 from tooldock.engine import audit
 from tooldock.engine.audit import AuditLog
 from tooldock.engine.pipeline import Engine
-from tooldock.engine.registry import Catalogue, Entry, Limits, Offer, Registry
+from tooldock.engine.registry import Catalogue, Change, Entry, Limits, Offer, Registry
 from tooldock.engine.schema import Validator
 from tooldock.engine.secrets.redact import Redactor
 from tooldock.errors import (
@@ -30,7 +30,19 @@ from tooldock.errors import (
     ToolNotFound,
     Unavailable,
 )
-from tooldock.model import AskKind, Call, Caller, Channel, LogLevel, Outcome, SilentChannel, Tool
+from tooldock.model import (
+    AskKind,
+    Call,
+    Caller,
+    Channel,
+    Item,
+    LogLevel,
+    Outcome,
+    Prompt,
+    Resource,
+    SilentChannel,
+    Tool,
+)
 
 SECRET = "s3cr3t-value-0001"
 Body = Callable[[Call, Channel, float], Awaitable[Outcome]]
@@ -45,7 +57,16 @@ class Source:
     def list(self) -> Sequence[Tool]:
         return ()
 
-    async def call(self, call: Call, tool: Tool, deadline: float, channel: Channel) -> Outcome:
+    def resources(self) -> Sequence[Resource]:
+        return ()
+
+    def templates(self) -> Sequence[Resource]:
+        return ()
+
+    def prompts(self) -> Sequence[Prompt]:
+        return ()
+
+    async def call(self, call: Call, item: Item, deadline: float, channel: Channel, /) -> Outcome:
         return await self._body(call, channel, deadline)
 
     async def close(self) -> None:
@@ -64,9 +85,16 @@ class World:
         self.engine = Engine(Registry(), AuditLog(lambda day: log))
 
     def serve(
-        self, namespace: str = "math", /, *, limits: Limits | None = None, read_only: bool = False, **bodies: Body
+        self,
+        namespace: str = "math",
+        /,
+        *,
+        limits: Limits | None = None,
+        read_only: bool = False,
+        reading: Body | None = None,
+        **bodies: Body,
     ) -> Entry:
-        """Replace the namespace's tools."""
+        """Replace the namespace's tools; `reading` serves a resource, a template and a prompt."""
         hints = {"readOnlyHint": True} if read_only else {}
         offers = {
             name: Offer(
@@ -77,7 +105,14 @@ class World:
             for name, body in bodies.items()
         }
         limits = limits or Limits(timeout=10, max_concurrency=8, max_queue=8, max_output=10_000)
-        entry = Entry(namespace, offers, limits, redactor=Redactor([("TOKEN", SECRET)]))
+        served: dict[str, Any] = {}
+        if reading is not None:
+            pages = [Resource(namespace=namespace, uri=uri, name="page") for uri in ("page://1", "page://{n}")]
+            served["resources"] = {pages[0].uri: pages[0]}
+            served["templates"] = {pages[1].uri: pages[1]}
+            served["prompts"] = {"ask": Prompt(namespace=namespace, name="ask")}
+            served["reading"] = Source(reading)
+        entry = Entry(namespace, offers, limits, redactor=Redactor([("TOKEN", SECRET)]), **served)
         others = [one for one in self.engine.registry.catalogue.entries.values() if one.name != namespace]
         self.engine.registry.swap(Catalogue([*others, entry]))
         return entry
@@ -524,3 +559,175 @@ async def test_the_digest_does_not_depend_on_the_order_of_arguments(world: World
     await world.call(arguments={"a": 2, "b": 1})
     first, second, third = (row["args_hash"] for row in world.records)
     assert first == second != third
+
+
+# Resources and prompts.
+
+
+def giving(body: bytes) -> Body:
+    async def run(call: Call, channel: Channel, deadline: float) -> Outcome:
+        return Outcome("ok", body)
+
+    return run
+
+
+async def test_a_resource_and_a_prompt_take_the_same_path_and_say_so_in_the_record(world: World) -> None:
+    seen: list[Call] = []
+
+    async def read(call: Call, channel: Channel, deadline: float) -> Outcome:
+        seen.append(call)
+        return Outcome("ok", orjson.dumps({"for": call.tool, "key": SECRET}))
+
+    world.serve(run=echo, reading=read)
+    bodies = [
+        (await world.call("page://1", kind="resource")).body,
+        (await world.call("page://7", kind="resource")).body,
+        (await world.call("ask", kind="prompt", arguments={"about": "x"})).body,
+    ]
+    await world.call("run")
+    assert bodies == [
+        b'{"for":"page://1","key":"[redacted:TOKEN]"}',
+        b'{"for":"page://7","key":"[redacted:TOKEN]"}',
+        b'{"for":"ask","key":"[redacted:TOKEN]"}',
+    ]
+    assert [(call.kind, call.tool) for call in seen] == [
+        ("resource", "page://1"),
+        ("resource", "page://7"),
+        ("prompt", "ask"),
+    ]
+    assert [(record.get("kind"), record["tool"], record["mutates"]) for record in world.records] == [
+        ("resource", "page://1", False),
+        ("resource", "page://7", False),
+        ("prompt", "ask", False),
+        (None, "run", True),
+    ]
+    assert world.counts == {
+        ("math", "resource:page://1", "ok"): 1,
+        ("math", "resource:page://{n}", "ok"): 1,
+        ("math", "prompt:ask", "ok"): 1,
+        ("math", "run", "ok"): 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "code"),
+    [
+        ("page://1/2", "resource", "resource_not_found"),
+        ("run", "resource", "resource_not_found"),
+        ("run", "prompt", "prompt_not_found"),
+        ("ask", "tool", "tool_not_found"),
+        ("page://1", "tool", "tool_not_found"),
+    ],
+)
+async def test_each_kind_is_found_only_among_its_own_and_a_refusal_is_recorded(
+    world: World, name: str, kind: Any, code: str
+) -> None:
+    world.serve(run=echo, reading=echo)
+    outcome = await world.call(name, kind=kind)
+    assert outcome.error is not None
+    assert outcome.error.code == code
+    (record,) = world.records
+    assert (record["error"], record["decision"]) == (code, "refuse")
+    assert world.counts == {("math", "?", code): 1}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("page://1", "resource"), ("ask", "prompt")])
+async def test_a_resource_or_prompt_that_is_too_large_is_refused_and_not_cut(
+    world: World, name: str, kind: Any
+) -> None:
+    world.serve(reading=giving(b'"' + b"x" * 20_000 + b'"'))
+    outcome = await world.call(name, kind=kind)
+    assert isinstance(outcome.error, ToolFailed)
+    assert f"The {kind} has 20,002 bytes; 10,000 are allowed" in outcome.error.message
+
+
+async def test_while_calls_cannot_be_recorded_resources_are_still_read(world: World) -> None:
+    world.serve(run=echo, reading=giving(b"{}"))
+    world.engine.audit.problem = "No space left on device"
+    world.engine.audit._retry_at = float("inf")
+    assert (await world.call("page://1", kind="resource")).status == "ok"
+    refused = (await world.call("run")).error
+    assert isinstance(refused, Unavailable)
+
+
+# What a running tool says about its namespace, and the clock while people are asked.
+
+
+async def test_a_tool_can_say_that_something_of_its_namespace_changed(world: World) -> None:
+    async def say(call: Call, channel: Channel, deadline: float) -> Outcome:
+        for method in ("tools/list_changed", "prompts/list_changed", "resources/list_changed"):
+            assert await channel.ask("notify", {"method": f"notifications/{method}", "params": {}}) is None
+        await channel.ask("notify", {"method": "notifications/resources/updated", "params": {"uri": "page://1"}})
+        return Outcome("ok")
+
+    heard: list[Change] = []
+    world.serve(run=say)
+    world.engine.registry.subscribe(heard.append)
+    caller = Heard()
+    assert (await world.call(channel=caller)).status == "ok"
+    assert heard == [
+        Change("math", frozenset({"tools"})),
+        Change("math", frozenset({"prompts"})),
+        Change("math", frozenset({"resources"})),
+        Change("math", frozenset(), frozenset({"page://1"})),
+    ]
+    assert caller.said == []
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"method": "notifications/progress", "params": {}},
+        {"method": 7},
+        {"method": "notifications/resources/updated"},
+        {"method": "notifications/resources/updated", "params": {"uri": ""}},
+        {"method": "notifications/resources/updated", "params": {"uri": "a:" + "x" * 5000}},
+    ],
+)
+async def test_a_notification_that_is_none_of_these_is_the_tool_s_mistake(world: World, params: dict[str, Any]) -> None:
+    async def say(call: Call, channel: Channel, deadline: float) -> Outcome:
+        await channel.ask("notify", params)
+        raise AssertionError
+
+    world.serve(run=say)
+    assert isinstance((await world.call()).error, InvalidArguments)
+
+
+async def test_letting_a_stream_go_is_passed_on_and_does_nothing_where_there_is_none(world: World) -> None:
+    async def let_go(call: Call, channel: Channel, deadline: float) -> Outcome:
+        await channel.ask("close_stream", {})
+        return Outcome("ok")
+
+    heard = Heard()
+    world.serve(run=let_go)
+    assert (await world.call(channel=heard)).status == "ok"
+    assert heard.said == [("close_stream", {})]
+    assert (await world.call(channel=SilentChannel())).status == "ok"
+
+
+async def test_the_time_people_take_is_given_to_the_tools_called_afterwards(world: World) -> None:
+    """The question outlasts the whole time of the call; without the rule the nested call would have none left."""
+    deadlines: list[float] = []
+
+    class Slow(Heard):
+        async def ask(self, kind: AskKind, params: Mapping[str, Any]) -> Any:
+            await asyncio.sleep(0.1 if kind == "elicit" else 0.05)
+            return {}
+
+    async def inner(call: Call, channel: Channel, deadline: float) -> Outcome:
+        deadlines.append(deadline)
+        return Outcome("ok")
+
+    async def outer(call: Call, channel: Channel, deadline: float) -> Outcome:
+        deadlines.append(deadline)
+        await asyncio.gather(channel.ask("elicit", {}), channel.ask("roots", {}))
+        await channel.ask("close_stream", {})
+        await channel.ask("call_tool", {"namespace": "text", "tool": "run", "arguments": {}})
+        return Outcome("ok")
+
+    world.serve("text", run=inner)
+    world.serve(run=outer)
+    loop = asyncio.get_running_loop()
+    assert (await world.call(channel=Slow(), deadline=loop.time() + 5)).status == "ok"
+    assert 0.1 <= deadlines[1] - deadlines[0] < 0.15

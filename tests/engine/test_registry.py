@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tooldock.engine.registry import Catalogue, Entry, Limits, Offer, Registry
+from tooldock.engine.registry import Catalogue, Change, Entry, Limits, Offer, Registry
 from tooldock.engine.schema import Validator
-from tooldock.errors import NamespaceNotFound, ToolNotFound
-from tooldock.model import Call, Channel, Outcome, Tool
+from tooldock.errors import NamespaceNotFound, PromptNotFound, ResourceNotFound, ToolNotFound
+from tooldock.model import Call, Channel, Item, Outcome, Prompt, Resource, Tool
 
 LIMITS = Limits(timeout=5, max_concurrency=4, max_queue=4, max_output=1000)
 
@@ -21,21 +21,42 @@ class Nowhere:
     def list(self) -> Sequence[Tool]:
         return ()
 
-    async def call(self, call: Call, tool: Tool, deadline: float, channel: Channel) -> Outcome:
+    def resources(self) -> Sequence[Resource]:
+        return ()
+
+    def templates(self) -> Sequence[Resource]:
+        return ()
+
+    def prompts(self) -> Sequence[Prompt]:
+        return ()
+
+    async def call(self, call: Call, item: Item, deadline: float, channel: Channel, /) -> Outcome:
         raise AssertionError
 
     async def close(self) -> None:
         return None
 
 
-def entry(name: str, *tools: str, description: str = "") -> Entry:
+def entry(name: str, *tools: str, description: str = "", revision: str = "1", **more: Any) -> Entry:
     offers: Mapping[str, Any] = {
         tool: Offer(
             Tool(namespace=name, name=tool, description=description), Nowhere(), Validator(tool, {"type": "object"})
         )
         for tool in tools
     }
-    return Entry(name, offers, LIMITS)
+    return Entry(name, offers, LIMITS, revision=revision, **more)
+
+
+def resource(uri: str, **more: Any) -> dict[str, Resource]:
+    return {uri: Resource(namespace="docs", uri=uri, name="page", **more)}
+
+
+def prompt(name: str, **more: Any) -> dict[str, Prompt]:
+    return {name: Prompt(namespace="docs", name=name, **more)}
+
+
+def part(name: str, *parts: Any, reloaded: bool = False) -> Change:
+    return Change(name, frozenset(parts), reloaded=reloaded)
 
 
 def test_a_swap_is_seen_whole_and_what_was_found_before_stays() -> None:
@@ -56,21 +77,54 @@ def test_a_catalogue_cannot_be_changed() -> None:
         catalogue.entries["text"] = entry("text")  # type: ignore[index]
 
 
-def test_listeners_hear_the_names_of_namespaces_whose_tools_differ() -> None:
+def test_listeners_hear_of_each_namespace_whose_tools_differ() -> None:
     registry = Registry()
-    heard: list[frozenset[str]] = []
+    heard: list[Change] = []
     registry.subscribe(heard.append)
     registry.swap(Catalogue([entry("math", "add"), entry("text", "upper")]))
     registry.swap(Catalogue([entry("math", "add"), entry("text", "upper", "lower")]))
     registry.swap(Catalogue([entry("math", "add", description="Sum."), entry("text", "upper", "lower")]))
     registry.swap(Catalogue([entry("math", "add", description="Sum.")]))
-    assert heard == [frozenset({"math", "text"}), frozenset({"text"}), frozenset({"math"}), frozenset({"text"})]
+    assert heard == [
+        part("math", "tools", reloaded=True),
+        part("text", "tools", reloaded=True),
+        part("text", "tools"),
+        part("math", "tools"),
+        part("text", "tools", reloaded=True),
+    ]
+
+
+def test_listeners_hear_which_lists_differ_and_whether_another_version_is_served() -> None:
+    registry = Registry()
+    registry.swap(Catalogue([entry("docs", "search")]))
+    heard: list[Change] = []
+    registry.subscribe(heard.append)
+    registry.swap(Catalogue([entry("docs", "search", resources=resource("page://1"))]))
+    registry.swap(Catalogue([entry("docs", "search", templates=resource("page://{n}"), revision="2")]))
+    registry.swap(Catalogue([entry("docs", "search", prompts=prompt("ask"), revision="3")]))
+    registry.swap(Catalogue([entry("docs", "search", prompts=prompt("ask"), revision="4")]))
+    assert heard == [
+        part("docs", "resources"),
+        part("docs", "resources", reloaded=True),
+        part("docs", "resources", "prompts", reloaded=True),
+        part("docs", reloaded=True),
+    ]
+
+
+def test_what_a_running_tool_announces_reaches_every_listener() -> None:
+    registry = Registry()
+    heard: list[Change] = []
+    registry.subscribe(heard.append)
+    registry.subscribe(heard.append)
+    change = Change("docs", frozenset(), frozenset({"page://1"}))
+    registry.announce(change)
+    assert heard == [change, change]
 
 
 def test_a_swap_that_changes_no_tool_is_silent() -> None:
     registry = Registry()
     registry.swap(Catalogue([entry("math", "add")]))
-    registry.subscribe(lambda names: pytest.fail(f"told about {names}"))
+    registry.subscribe(lambda change: pytest.fail(f"told about {change}"))
     assert registry.swap(Catalogue([entry("math", "add")])) == frozenset()
 
 
@@ -97,3 +151,29 @@ def test_the_list_of_what_there_is_stays_bounded() -> None:
     with pytest.raises(ToolNotFound) as caught:
         entry("many", *(f"tool{number}" for number in range(500))).offer("other")
     assert len(caught.value.details["available"]) == 100
+
+
+def test_a_uri_is_served_by_the_resource_that_has_it_else_by_the_first_template_that_fits() -> None:
+    served = entry(
+        "docs",
+        resources=resource("page://front"),
+        templates=resource("page://{name}") | resource("page://{path*}"),
+    )
+    assert served.resource("page://front").uri == "page://front"
+    assert served.resource("page://other").uri == "page://{name}"
+    assert served.resource("page://a/b").uri == "page://{path*}"
+
+
+@pytest.mark.parametrize("uri", ["page://", "other://front", "", "page://" + "x" * 5000])
+def test_a_uri_nothing_is_served_at_is_refused_by_name(uri: str) -> None:
+    with pytest.raises(ResourceNotFound) as caught:
+        entry("docs", templates=resource("page://{name}") | resource("{broken")).resource(uri)
+    assert caught.value.details["uri"] == uri
+    assert len(caught.value.message) < 4300
+
+
+def test_a_misspelt_prompt_is_answered_with_the_nearest_one_and_what_there_is() -> None:
+    with pytest.raises(PromptNotFound) as caught:
+        entry("docs", prompts=prompt("summary") | prompt("review")).prompt("sumary")
+    assert "Did you mean 'summary'?" in caught.value.message
+    assert caught.value.details["available"] == ["review", "summary"]

@@ -16,6 +16,7 @@ from tooldock.errors import ConfigError, DependencyError
 from tooldock.manager.prepare import Version
 from tooldock.model import SilentChannel
 from tooldock.sources import catalogue, folder
+from tooldock.sources.catalogue import Described
 from tooldock.workers.states import State
 
 pytestmark = pytest.mark.process
@@ -94,6 +95,41 @@ async def test_described_tools_need_no_worker_when_nothing_changed(tmp_path: Pat
         await known.close()
 
 
+async def test_described_resources_and_prompts_need_no_worker_either(tmp_path: Path, venvs: Path) -> None:
+    async with running(tmp_path, venvs) as world:
+        world.write(
+            "math",
+            "a.py",
+            """
+            from typing import Literal
+            from fastmcp.prompts import prompt
+            from fastmcp.resources import resource
+
+            @resource("data://pi", mime_type="text/x")
+            def pi(): ...
+
+            @resource("data://{name}")
+            def constant(name: Literal["e", "i"]): ...
+
+            @prompt(title="Explain")
+            def explain(topic: str = "pi"): ...
+            """,
+        )
+        first = await prepare(world)
+        await first.close()
+        known = await prepare(world, start=False, trust=True)
+        assert known.source is not None
+        assert known.source.pid is None
+        assert first.entry is not None
+        assert known.entry is not None
+        assert known.entry.parts == first.entry.parts
+        assert known.entry.resources["data://pi"].mime_type == "text/x"
+        assert known.entry.templates["data://{name}"].arguments[0].values == ("e", "i")
+        assert known.entry.prompts["explain"].title == "Explain"
+        assert known.entry.reading is known.source
+        await known.close()
+
+
 @pytest.mark.parametrize("change", ["files", "environment", "worker", "distrust"])
 async def test_described_tools_are_not_believed_when_something_changed(
     tmp_path: Path, venvs: Path, change: str
@@ -106,10 +142,10 @@ async def test_described_tools_are_not_believed_when_something_changed(
         record = catalogue.load(path)
         assert record is not None
         told = {
-            "files": catalogue.Record("other", record.environment, record.worker, ()),
-            "environment": catalogue.Record(record.revision, "base-other", record.worker, ()),
-            "worker": catalogue.Record(record.revision, record.environment, "other", ()),
-            "distrust": catalogue.Record(record.revision, record.environment, record.worker, ()),
+            "files": catalogue.Record("other", record.environment, record.worker, Described()),
+            "environment": catalogue.Record(record.revision, "base-other", record.worker, Described()),
+            "worker": catalogue.Record(record.revision, record.environment, "other", Described()),
+            "distrust": catalogue.Record(record.revision, record.environment, record.worker, Described()),
         }[change]
         catalogue.save(path, told)
         again = await prepare(world, trust=change != "distrust")

@@ -130,7 +130,7 @@ async def test_a_known_folder_is_served_before_its_worker_is_there(tmp_path: Pat
         assert await world.value("math", "add", a=1, b=2) == b"3"
 
 
-@pytest.mark.parametrize("record", [b"rubbish", b'{"version":1,"revision":7,"environment":1,"worker":1,"tools":[]}'])
+@pytest.mark.parametrize("record", [b"rubbish", b'{"version":2,"revision":7,"environment":1,"worker":1,"tools":[]}'])
 async def test_a_damaged_memory_of_what_worked_is_no_reason_to_fail(tmp_path: Path, venvs: Path, record: bytes) -> None:
     async with running(tmp_path, venvs) as world:
         world.write("math", "a.py", ADD)

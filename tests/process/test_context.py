@@ -71,6 +71,27 @@ def asks_on_a_thread(ctx: Context) -> str:
     return str(ctx.sync.elicit("Sure?", bool))
 
 @tool
+async def announces(ctx: Context) -> str:
+    await ctx.send_notification("notifications/tools/list_changed")
+    await ctx.send_notification({"method": "notifications/resources/updated", "params": {"uri": "data://now"}})
+    await ctx.close_sse_stream()
+    return "done"
+
+@tool
+def announces_on_a_thread(ctx: Context) -> str:
+    ctx.sync.send_notification("notifications/prompts/list_changed")
+    ctx.sync.close_sse_stream()
+    return "done"
+
+@tool
+async def announces_nonsense(ctx: Context) -> str:
+    await ctx.send_notification("notifications/tools/nonsense")
+
+@tool
+async def can_be_asked(ctx: Context) -> bool:
+    return await ctx.client_supports("elicitation")
+
+@tool
 async def samples(ctx: Context) -> str:
     return (await ctx.sample("Say something")).text
 """
@@ -217,8 +238,8 @@ def test_tools_that_call_each_other_for_ever_are_stopped(core: Gateway) -> None:
 # Talking to the caller, over a wire that only answers.
 
 
-@pytest.mark.parametrize("tool", ["talks", "talks_on_a_thread"])
-def test_progress_and_log_lines_are_harmless(core: Gateway, tool: str) -> None:
+@pytest.mark.parametrize("tool", ["talks", "talks_on_a_thread", "announces", "announces_on_a_thread"])
+def test_what_a_tool_says_that_nobody_hears_is_harmless(core: Gateway, tool: str) -> None:
     response = core.call("talking", tool)
     assert response.json() == "done"
     recorded(core, response, None)
@@ -230,6 +251,17 @@ def test_question_to_a_caller_who_cannot_answer_fails_by_name(core: Gateway, too
     error = refused(response, 500, "tool_error")
     assert error["details"]["cause"] == "no_back_channel"
     recorded(core, response, "tool_error")
+
+
+def test_a_notification_nobody_knows_fails_the_tool_by_name(core: Gateway) -> None:
+    response = core.call("talking", "announces_nonsense")
+    error = refused(response, 500, "tool_error")
+    assert error["details"]["cause"] == "invalid_arguments"
+    assert "notifications/tools/list_changed" in error["message"]
+
+
+def test_a_caller_who_only_gets_answers_cannot_be_asked(core: Gateway) -> None:
+    assert core.value("talking", "can_be_asked") is False
 
 
 # Its own places.

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tests.manager.world import ADD, World, running
-from tooldock.errors import ExecutionTimeout, ToolFailed, Unavailable
+from tooldock.errors import ExecutionTimeout, InvalidArguments, ResourceNotFound, ToolFailed, Unavailable
+from tooldock.model import Call, Caller, Outcome
 from tooldock.sources.python import PythonSource, _outcome
 from tooldock.workers.rpc import Answer
 
@@ -117,6 +118,61 @@ async def test_health_of_a_worker_that_is_going_is_not_available(tmp_path: Path,
         await asyncio.wait_for(asyncio.shield(worker._connection.lost), 5)
         with pytest.raises(Unavailable):
             await source.health(1)
+
+
+READABLE = """
+from fastmcp import Context
+from fastmcp.prompts import prompt
+from fastmcp.resources import resource
+from fastmcp.tools import tool
+
+@tool
+async def can(ctx: Context) -> list:
+    return [name for name in ("elicitation", "sampling", "roots") if await ctx.client_supports(name)]
+
+@resource("data://now", tags={"time"})
+def now() -> str:
+    return "now"
+
+@resource("data://{day}")
+def then(day: int) -> bytes:
+    return bytes([day])
+
+@prompt
+async def greet(name: str, ctx: Context) -> str:
+    return f"{ctx.caller} greets {name}"
+"""
+
+
+async def test_resources_and_prompts_come_from_the_same_worker(tmp_path: Path, venvs: Path) -> None:
+    async with running(tmp_path, venvs) as world:
+        world.write("math", "a.py", READABLE)
+        await world.start()
+        entry = world.engine.registry.catalogue.entry("math")
+        assert [resource.tags for resource in entry.resources.values()] == [("time",)]
+        assert [[item.name for item in template.arguments] for template in entry.templates.values()] == [["day"]]
+        assert [[item.required for item in prompt.arguments] for prompt in entry.prompts.values()] == [[True]]
+
+        async def have(kind: Any, name: str, /, **arguments: str) -> Outcome:
+            return await world.engine.call(Call("math", name, arguments, Caller("ann"), "r", "mcp", kind=kind))
+
+        read = await have("resource", "data://7")
+        assert read.body == b'{"contents":[{"uri":"data://7","mimeType":"text/plain","blob":"Bw=="}]}'
+        rendered = await have("prompt", "greet", name="Bob")
+        assert b"ann greets Bob" in rendered.body
+        assert isinstance((await have("resource", "data://soon")).error, InvalidArguments)
+        assert isinstance((await have("prompt", "greet")).error, InvalidArguments)
+        assert isinstance((await have("resource", "other://7")).error, ResourceNotFound)
+
+
+async def test_a_tool_is_told_what_the_client_can_do(tmp_path: Path, venvs: Path) -> None:
+    async with running(tmp_path, venvs) as world:
+        world.write("math", "a.py", READABLE)
+        await world.start()
+        meta = {"client_capabilities": {"sampling": {}, "roots": {"listChanged": True}}}
+        outcome = await world.engine.call(Call("math", "can", {}, Caller("ann"), "r", "mcp", meta=meta))
+        assert outcome.body == b'["sampling","roots"]'
+        assert await world.value("math", "can") == b"[]"
 
 
 @pytest.mark.parametrize(

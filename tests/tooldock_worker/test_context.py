@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
@@ -295,3 +295,114 @@ async def test_a_form_takes_a_title_and_refuses_what_it_cannot_show() -> None:
             await running(backend).elicit("?", wrong)
     with pytest.raises(TypeError, match="fields"):
         await running(backend).elicit("?", Model, response_title="T")
+
+
+# Telling clients, and knowing what they can do.
+
+
+class Notification(BaseModel):
+    """As the protocol's own types look."""
+
+    method: str = "notifications/resources/updated"
+    params: dict[str, Any] | None = None
+
+
+@pytest.mark.parametrize(
+    ("said", "sent"),
+    [
+        ("notifications/tools/list_changed", {"method": "notifications/tools/list_changed", "params": {}}),
+        ({"method": "notifications/x"}, {"method": "notifications/x", "params": {}}),
+        ({"method": "m", "params": {"uri": "a://b"}}, {"method": "m", "params": {"uri": "a://b"}}),
+        (Notification(params={"uri": "a://b"}), {"method": Notification().method, "params": {"uri": "a://b"}}),
+    ],
+)
+async def test_a_notification_leaves_in_one_form_however_it_is_written(said: Any, sent: dict[str, Any]) -> None:
+    backend = Backend()
+    await running(backend).send_notification(said)
+    running(backend).sync.send_notification(said)
+    assert backend.asked == [("7", "notify", sent)] * 2
+
+
+@pytest.mark.parametrize("said", [7, None, {}, {"method": 7}, ["notifications/tools/list_changed"]])
+async def test_what_is_no_notification_is_refused(said: Any) -> None:
+    with pytest.raises(TypeError, match="A notification is"):
+        await running(Backend()).send_notification(said)
+
+
+async def test_the_connection_can_be_let_go_on_both_sides() -> None:
+    backend = Backend()
+    await running(backend).close_sse_stream()
+    running(backend).sync.close_sse_stream()
+    assert backend.asked == [("7", "close_stream", {})] * 2
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "supported"),
+    [
+        (None, []),
+        ("nonsense", []),
+        ({}, []),
+        ({"elicitation": {}, "sampling": {}, "roots": {"listChanged": True}}, ["elicitation", "sampling", "roots"]),
+        ({"elicitation": {"form": {}}, "sampling": None, "roots": False}, ["elicitation"]),
+        ({"elicitation": {"url": {}}}, []),
+        ({"elicitation": {"url": {}, "form": {}}}, ["elicitation"]),
+    ],
+)
+async def test_a_tool_can_know_what_its_caller_can_be_asked(capabilities: Any, supported: list[str]) -> None:
+    ctx = running(Backend(), capabilities=capabilities)
+    names = ("elicitation", "sampling", "roots")
+    assert [name for name in names if await ctx.client_supports(name)] == supported
+    assert [name for name in names if ctx.sync.client_supports(name)] == supported
+
+
+# Forms as the protocol has them.
+
+
+class Fit(Enum):
+    SMALL = "s"
+    LARGE = "l"
+
+
+def titled(*names: str) -> list[dict[str, str]]:
+    return [{"const": name[0], "title": name} for name in names]
+
+
+class Order(BaseModel):
+    """Not for the person who fills it in."""
+
+    text: Annotated[str, Field(description="Some.")] = "x"
+    whole: int = 3
+    number: float = 2.5
+    flag: bool = True
+    plain: Literal["a", "b"] = "b"
+    size: Annotated[Fit, Field(json_schema_extra={"enumNames": ["Small", "Large"]})] = Fit.LARGE
+    named: Annotated[str, Field(json_schema_extra={"oneOf": titled("First", "Second")})] = "F"
+    several: list[Literal["a", "b"]] = ["a"]
+    sizes: list[Fit]
+    several_named: list[Annotated[str, Field(json_schema_extra={"anyOf": titled("First", "Second")})]]
+    written_out: Annotated[list[str], Field(json_schema_extra={"items": {"anyOf": titled("Only")}}, min_length=1)]
+    maybe: int | None = None
+
+
+async def test_a_form_has_exactly_the_fields_the_protocol_knows() -> None:
+    backend = Backend({"action": "decline"})
+    await running(backend).elicit("Fill in", Order)
+    schema = backend.asked[0][2]["schema"]
+    assert list(schema) == ["title", "type", "properties", "required"]
+    assert schema["title"] == "Order"
+    assert schema["required"] == ["sizes", "several_named", "written_out"]
+    fields = {name: {k: v for k, v in field.items() if k != "title"} for name, field in schema["properties"].items()}
+    assert fields == {
+        "text": {"type": "string", "description": "Some.", "default": "x"},
+        "whole": {"type": "integer", "default": 3},
+        "number": {"type": "number", "default": 2.5},
+        "flag": {"type": "boolean", "default": True},
+        "plain": {"type": "string", "enum": ["a", "b"], "default": "b"},
+        "size": {"type": "string", "enum": ["s", "l"], "enumNames": ["Small", "Large"], "default": "l"},
+        "named": {"type": "string", "oneOf": titled("First", "Second"), "default": "F"},
+        "several": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}, "default": ["a"]},
+        "sizes": {"type": "array", "items": {"type": "string", "enum": ["s", "l"]}},
+        "several_named": {"type": "array", "items": {"anyOf": titled("First", "Second")}},
+        "written_out": {"type": "array", "items": {"anyOf": titled("Only")}, "minItems": 1},
+        "maybe": {"type": "integer"},
+    }

@@ -30,6 +30,8 @@ else:
     }
     seen["async"] = sorted(name for name, tool in loaded.tools.items() if tool.is_async)
     seen["health"] = loaded.health is not None
+    seen["all"] = {part: [(item["name"], item["file"]) for item in items] for part, items in loaded.describe().items()}
+    seen["reading"] = sorted(name for name in sys.modules if name in ("tooldock_worker.readings", "urllib.parse"))
 json.dump(seen, sys.stdout)
 """
 
@@ -381,3 +383,48 @@ def test_what_was_said_about_a_tool_is_described_as_json(loading: Loader) -> Non
 
 def test_the_health_check_is_found(loading: Loader) -> None:
     assert loading({"_health.py": "async def health(): return {'db': 'ok'}\n"})["health"] is True
+
+
+RESOURCE = "from fastmcp.resources import resource\n"
+PROMPT = "from fastmcp.prompts import prompt\n"
+
+
+def test_resources_templates_and_prompts_are_found_beside_tools(loading: Loader) -> None:
+    seen = loading(
+        {
+            "a.py": TOOL + RESOURCE + "@tool\ndef t(): ...\n@resource('a://x')\ndef r(): ...\n",
+            "b.py": PROMPT + RESOURCE + "@prompt\ndef p(): ...\n@resource('a://{x}')\ndef s(x): ...\n",
+            "_shared.py": PROMPT + "@prompt\ndef q(): ...\n",
+            "c.py": "from _shared import q\nfrom b import p\n",
+        }
+    )
+    assert seen["all"] == {
+        "tools": [["t", "a.py"]],
+        "resources": [["r", "a.py"]],
+        "templates": [["s", "b.py"]],
+        "prompts": [["p", "b.py"], ["q", "c.py"]],
+    }
+
+
+def test_a_folder_of_tools_alone_does_not_pay_for_resources(loading: Loader) -> None:
+    assert "tooldock_worker.readings" not in loading({"a.py": TOOL + "@tool\ndef t(): ...\n"})["reading"]
+    assert "tooldock_worker.readings" in loading({"a.py": PROMPT + "@prompt\ndef t(): ...\n"})["reading"]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        (RESOURCE + "@resource('a://x')\ndef r(a): ...\n", 2, "the resource r has the parameter 'a'"),
+        (PROMPT + "@prompt\ndef p(*a): ...\n", 2, "the prompt p has *a"),
+        (RESOURCE + "@resource('a://x')\ndef r(): ...\n@resource('a://x')\ndef s(): ...\n", 4, "'a://x' is used twice"),
+        (RESOURCE + "@resource('a://{x}')\ndef r(x): ...\n@resource('a://{x}')\ndef s(x): ...\n", 4, "used twice"),
+        (PROMPT + "@prompt\ndef p(): ...\n@prompt('p')\ndef q(): ...\n", 4, "prompt name 'p' is used twice"),
+        (RESOURCE + "@resource('a://x', tags=5)\ndef r(): ...\n", 2, "cannot be used as it is declared"),
+    ],
+)
+def test_a_resource_or_prompt_that_cannot_be_served_says_where(
+    loading: Loader, text: str, line: int, words: str
+) -> None:
+    error = loading({"a.py": text})["error"]
+    assert (error["file"], error["line"]) == ("a.py", line)
+    assert words in error["message"]

@@ -15,6 +15,8 @@ import pytest
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "portable"
 SRC = Path(__file__).parents[2] / "src"
 CALLS: list[tuple[str, dict[str, Any]]] = json.loads((FIXTURES / "calls.json").read_text())
+READINGS: list[tuple[str, str, dict[str, Any]]] = json.loads((FIXTURES / "readings.json").read_text())
+DESCRIBED = ("title", "description", "mimeType", "annotations", "icons")
 
 
 def run(
@@ -81,6 +83,19 @@ def comparable(seen: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def as_read(result: dict[str, Any]) -> dict[str, Any]:
+    """What was read, without what a protocol revision adds; JSON in text is compared as JSON."""
+    meta = {key: value for key, value in result.get("_meta", {}).items() if not key.startswith("io.model")}
+    return {
+        "contents": [
+            {**part, "text": loosened(part["text"])} if "text" in part else part for part in result.get("contents", ())
+        ],
+        "messages": result.get("messages"),
+        "description": result.get("description"),
+        "_meta": meta,
+    }
+
+
 def loosened(text: str) -> Any:
     try:
         return json.loads(text)
@@ -93,6 +108,8 @@ def test_the_light_package_serves_the_folder() -> None:
     assert seen["light"] is True
     assert {name for name, _ in CALLS} == set(seen["tools"])
     assert {tool["file"] for tool in seen["tools"].values()} == {"media.py", "shop.py", "talk.py"}
+    assert {prompt["file"] for prompt in seen["prompts"].values()} == {"letters.py"}
+    assert {item["file"] for part in ("resources", "templates") for item in seen[part].values()} == {"pages.py"}
 
 
 def test_progress_and_log_lines_go_out_in_order() -> None:
@@ -116,6 +133,43 @@ def test_a_call_under_the_light_package_gives_its_result(name: str, arguments: d
     assert light()["results"][CALLS.index([name, arguments])]["result"] == result  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "arguments", "result"),
+    [
+        ("resource", "library://motto", {}, "Read. Ünïcode too."),
+        ("resource", "library://hours", {}, "9 to 5 True"),
+        ("resource", "library://books/1", {}, "Emma"),
+        ("resource", "library://files/a/b%20c.txt", {}, "file a/b c.txt"),
+        ("prompt", "overdue", {"title": "7", "days": "7"}, "7 is 7 day(s) late (int)."),
+        ("prompt", "signed", {}, "The Library True"),
+    ],
+)
+def test_a_reading_under_the_light_package_gives_its_text(
+    kind: str, name: str, arguments: dict[str, Any], result: str
+) -> None:
+    seen = light()["readings"][READINGS.index([kind, name, arguments])]["result"]  # type: ignore[arg-type]
+    part = seen["contents"][0] if kind == "resource" else seen["messages"][0]["content"]
+    assert part["text"] == result
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "arguments", "code"),
+    [
+        ("resource", "library://nowhere", {}, "resource_not_found"),
+        ("resource", "library://books/9", {}, "resource_not_found"),
+        ("resource", "library://files//etc/passwd", {}, "resource_not_found"),
+        ("resource", "library://shelves/old/three", {}, "invalid_arguments"),
+        ("resource", "library://closed", {}, "tool_error"),
+        ("prompt", "nowhere", {}, "prompt_not_found"),
+        ("prompt", "overdue", {"days": "7"}, "invalid_arguments"),
+        ("prompt", "welcome", {"name": "Ann", "language": "de"}, "invalid_arguments"),
+        ("prompt", "wrong", {}, "tool_error"),
+    ],
+)
+def test_a_reading_that_fails_says_why(kind: str, name: str, arguments: dict[str, Any], code: str) -> None:
+    assert light()["readings"][READINGS.index([kind, name, arguments])]["error"]["code"] == code  # type: ignore[arg-type]
+
+
 @pytest.mark.network
 @pytest.mark.process
 def test_the_worker_treats_the_real_package_as_its_own(real_python: str) -> None:
@@ -124,6 +178,8 @@ def test_the_worker_treats_the_real_package_as_its_own(real_python: str) -> None
     assert real["tools"] == light()["tools"]
     assert real["results"] == light()["results"]
     assert real["messages"] == light()["messages"]
+    for part in ("resources", "templates", "prompts", "readings"):
+        assert real[part] == light()[part]
 
 
 @pytest.mark.network
@@ -159,9 +215,43 @@ def test_fastmcp_gives_the_same_results(real_python: str) -> None:
 
 @pytest.mark.network
 @pytest.mark.process
+def test_fastmcp_describes_the_same_resources_and_prompts(real_python: str) -> None:
+    theirs, ours = run("by_fastmcp.py", real_python), light()
+    for part in ("resources", "templates", "prompts"):
+        assert set(theirs[part]) == set(ours[part])
+        for name, mine in ours[part].items():
+            other = theirs[part][name]
+            assert [other.get(key) for key in DESCRIBED] == [mine.get(key) for key in DESCRIBED], name
+            assert other["_meta"].pop("fastmcp")["tags"] == mine.get("tags", [])
+            assert other["_meta"] == mine.get("meta", {})
+    for name, mine in ours["prompts"].items():
+        required = [(item["name"], item["required"]) for item in mine["arguments"]]
+        assert [(item["name"], item["required"]) for item in theirs["prompts"][name]["arguments"]] == required
+
+
+@pytest.mark.network
+@pytest.mark.process
+def test_fastmcp_reads_the_same(real_python: str) -> None:
+    theirs = run("by_fastmcp.py", real_python)["readings"]
+    for reading, mine, other in zip(READINGS, light()["readings"], theirs, strict=True):
+        # The words for what fails are each side's own; that it failed is not.
+        assert ("error" in mine) == ("error" in other), reading
+        if "error" not in mine:
+            assert as_read(mine["result"]) == as_read(other["result"]), reading
+
+
+@pytest.mark.network
+@pytest.mark.process
 def test_the_real_packages_own_objects_are_understood(real_python: str) -> None:
     folder = FIXTURES / "real_only"
     seen = run("by_worker.py", real_python, folder, folder / "calls.json")
+    assert [reading.get("result") for reading in seen["readings"]] == [
+        {"contents": [{"uri": "data://text", "mimeType": "text/plain", "text": "as it is"}]},
+        {"contents": [{"uri": "data://made", "mimeType": "text/plain", "text": "made True"}]},
+        {"contents": [{"uri": "data://number/7", "mimeType": "text/plain", "text": "8"}]},
+        {"messages": [{"role": "user", "content": {"type": "text", "text": "Hello Ann"}}], "description": "Greets."},
+    ]
+    assert [item["name"] for item in seen["templates"]["data://number/{n}"]["arguments"]] == ["n"]
     tools = seen["tools"]
     assert set(tools) == {"plus", "renamed", "text", "attached", "whole", "ask"}
     assert tools["plus"]["tags"] == ["math"]

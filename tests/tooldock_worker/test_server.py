@@ -12,8 +12,13 @@ from typing import Any
 
 import pytest
 
+from tooldock_worker import readings
 from tooldock_worker.context import Context, get_context
 from tooldock_worker.frames import Lines
+from tooldock_worker.light.decorator import record_of
+from tooldock_worker.light.exceptions import NotFoundError
+from tooldock_worker.light.prompts import prompt
+from tooldock_worker.light.resources import resource
 from tooldock_worker.load import Loaded, LoadedTool
 from tooldock_worker.schema import parse
 from tooldock_worker.server import Server
@@ -27,6 +32,24 @@ def tool(fn: Callable[..., Any]) -> LoadedTool:
     return LoadedTool(
         fn=fn, bind=parsed.validate, described=described, line=None, context_parameter=parsed.context_parameter
     )
+
+
+def loaded(*functions: Callable[..., Any], health: Any = None) -> Loaded:
+    """Functions as a folder would hold them; what no decorator marked is a tool."""
+    made = Loaded({}, health)
+    for fn in functions:
+        record = record_of(fn)
+        if record is None:
+            one = tool(fn)
+            made.tools[one.name] = one
+            continue
+        item = (readings.prompt if record.type == "prompt" else readings.resource)("t.py", fn, record, None)
+        assert item is not None
+        if isinstance(item, readings.TemplateReading):
+            made.templates[item.key] = item
+        else:
+            (made.prompts if item.kind == "prompt" else made.resources)[item.key] = item
+    return made
 
 
 class Gateway:
@@ -69,19 +92,28 @@ class Gateway:
     async def call(self, name: str, /, **arguments: Any) -> dict[str, Any]:
         return await self.answer_to(await self.start(name, **arguments))
 
+    async def read(self, uri: str) -> dict[str, Any]:
+        return await self.ask("resources.read", tool=uri, arguments={}, info={})
+
+    async def render(self, name: str, /, **arguments: Any) -> dict[str, Any]:
+        return await self.ask("prompts.get", tool=name, arguments=arguments, info={"caller": "ann"})
+
 
 @contextlib.asynccontextmanager
 async def serving(*functions: Callable[..., Any], health: Any = None, **options: Any) -> AsyncIterator[Gateway]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
-    tools = {made.name: made for made in map(tool, functions)}
+    holds = loaded(*functions, health=health)
     begun = memoryview(bytearray(16)).cast("Q")
-    server = Server("math", Loaded(tools, health), theirs, begun=begun, **options)
+    server = Server("math", holds, theirs, begun=begun, **options)
     task = asyncio.create_task(server.serve())
     gateway = Gateway(ours, begun)
     ready = await gateway.receive()
     assert (ready["op"], ready["namespace"]) == ("ready", "math")
-    assert [item["name"] for item in ready["tools"]] == list(tools)
+    assert [item["name"] for item in ready["tools"]] == list(holds.tools)
+    assert [item["uri"] for item in ready["resources"]] == list(holds.resources)
+    assert [item["uriTemplate"] for item in ready["templates"]] == list(holds.templates)
+    assert [item["name"] for item in ready["prompts"]] == list(holds.prompts)
     try:
         yield gateway
     finally:
@@ -549,3 +581,161 @@ async def test_a_cut_result_fits_its_line_even_when_every_character_is_escaped()
         frame = await gateway.call("control")
     assert (frame["cut"], frame["total"]) == ("text", 100_000)
     assert len(json.dumps(frame)) < 60_000
+
+
+async def ask_thrice(ctx: Context) -> list[Any]:
+    name, said, roots = await asyncio.gather(ctx.elicit("Name?", str), ctx.sample("Hello"), ctx.list_roots())
+    return [name.data, said.text, len(roots)]
+
+
+async def test_questions_asked_at_once_travel_at_once() -> None:
+    """In one read, so that a wire that can put several questions only together puts all three."""
+    async with serving(ask_thrice) as gateway:
+        number = await gateway.start("ask_thrice")
+        async with asyncio.timeout(WAIT):
+            data = await asyncio.get_running_loop().sock_recv(gateway.sock, 1 << 16)
+        asks = [json.loads(line) for line in data.splitlines()]
+        assert [ask["kind"] for ask in asks] == ["elicit", "sample", "roots"]
+        assert {ask["id"] for ask in asks} == {number}
+        replies: list[Any] = [
+            {"action": "accept", "content": {"value": "Ann"}},
+            {"content": {"type": "text", "text": "Hi"}},
+            {"roots": []},
+        ]
+        for ask, reply in zip(asks, replies, strict=True):
+            await gateway.send(op="answer", ask=ask["ask"], ok=True, result=reply)
+        assert (await gateway.answer_to(number))["result"] == ["Ann", "Hi", 0]
+
+
+# Resources and prompts.
+
+
+@resource("data://now", mime_type="text/x")
+async def now() -> str:
+    return "now"
+
+
+@resource("data://day/{number}")
+def day(number: int, ctx: Context) -> str:
+    if number > 31:
+        raise NotFoundError(f"There is no day {number}.")
+    return f"day {number} for {ctx.tool}"
+
+
+@resource("data://wait")
+async def wait_for_ever() -> str:
+    await asyncio.Event().wait()
+    return ""
+
+
+@resource("data://large")
+def large() -> str:
+    return "x" * 20_000
+
+
+@resource("data://broken")
+async def unreadable() -> str:
+    raise ValueError("it is broken")
+
+
+@prompt
+async def greet(name: str, times: int = 1) -> str:
+    """Greets."""
+    return f"Hello {name}" * times
+
+
+@prompt
+def asking(ctx: Context) -> str:
+    return f"{ctx.caller} said {ctx.sync.elicit('Well?', str).data}"
+
+
+@prompt
+def long_letter() -> str:
+    return "x" * 20_000
+
+
+async def test_a_resource_is_read_by_its_uri_and_a_prompt_rendered_by_its_name() -> None:
+    async with serving(add, now, day, greet) as gateway:
+        frame = await gateway.read("data://now")
+        assert list(frame) == ["id", "ok", "latency_ms", "result"]
+        assert frame["result"] == {"contents": [{"uri": "data://now", "mimeType": "text/x", "text": "now"}]}
+        frame = await gateway.read("data://day/7")
+        assert frame["result"]["contents"] == [
+            {"uri": "data://day/7", "mimeType": "text/plain", "text": "day 7 for day"}
+        ]
+        frame = await gateway.render("greet", name="Ann", times="2")
+        assert frame["result"] == {
+            "description": "Greets.",
+            "messages": [{"role": "user", "content": {"type": "text", "text": "Hello AnnHello Ann"}}],
+        }
+        assert gateway.begun[0] == 3
+
+
+async def test_everything_is_listed_together() -> None:
+    async with serving(add, now, day, greet) as gateway:
+        listed = (await gateway.ask("tools.list"))["result"]
+    assert {part: [item["name"] for item in items] for part, items in listed.items()} == {
+        "tools": ["add"],
+        "resources": ["now"],
+        "templates": ["day"],
+        "prompts": ["greet"],
+    }
+
+
+async def test_what_cannot_be_read_or_rendered_says_why(capfd: pytest.CaptureFixture[str]) -> None:
+    async with serving(now, day, greet, unreadable) as gateway:
+        answers = [
+            await gateway.read("data://other"),
+            await gateway.read("data://day/40"),
+            await gateway.read("data://day/soon"),
+            await gateway.read("data://broken"),
+            await gateway.render("other"),
+            await gateway.render("greet"),
+            await gateway.render("greet", name="Ann", times="often"),
+        ]
+        codes = [answer["error"]["code"] for answer in answers]
+        assert (await gateway.read("data://now"))["ok"]
+    assert codes == [
+        "resource_not_found",
+        "resource_not_found",
+        "invalid_arguments",
+        "tool_error",
+        "prompt_not_found",
+        "invalid_arguments",
+        "invalid_arguments",
+    ]
+    assert answers[1]["error"]["message"] == "There is no day 40."
+    assert "fit the resource" in answers[2]["error"]["message"]
+    assert "fit the prompt" in answers[5]["error"]["message"]
+    assert "it is broken" in capfd.readouterr().err
+
+
+async def test_half_a_resource_or_prompt_is_never_sent() -> None:
+    async with serving(large, long_letter, max_output=10_000) as gateway:
+        for frame in (await gateway.read("data://large"), await gateway.render("long_letter")):
+            assert frame["error"]["code"] == "tool_error"
+            assert "10,000 are allowed" in frame["error"]["message"]
+
+
+async def test_reading_can_be_cancelled_and_taken_back_like_a_call() -> None:
+    async with serving(wait_for_ever, now, greet) as gateway:
+        number = await gateway.send(op="resources.read", tool="data://wait", arguments={}, info={})
+        await gateway.send(op="cancel", call=number)
+        assert (await gateway.answer_to(number))["error"]["code"] == "cancelled"
+        gateway.begun[1] = 1
+        read = await gateway.send(op="resources.read", tool="data://now", arguments={}, info={})
+        rendered = await gateway.send(op="prompts.get", tool="greet", arguments={"name": "Ann"}, info={})
+        ping = await gateway.send(op="ping")
+        assert (await gateway.receive())["id"] == ping
+        assert gateway.begun[0] == int(rendered) == int(read) + 1
+
+
+async def test_a_prompt_may_ask_its_caller() -> None:
+    async with serving(asking) as gateway:
+        number = await gateway.send(op="prompts.get", tool="asking", arguments={}, info={"caller": "ann"})
+        ask = await gateway.receive()
+        assert (ask["op"], ask["id"], ask["kind"]) == ("ask", number, "elicit")
+        reply = {"action": "accept", "content": {"value": "yes"}}
+        await gateway.send(op="answer", ask=ask["ask"], ok=True, result=reply)
+        frame = await gateway.answer_to(number)
+    assert frame["result"]["messages"][0]["content"]["text"] == "ann said yes"

@@ -14,7 +14,16 @@ import pytest
 
 from tests.gateway import is_alive
 from tooldock.engine.secrets.redact import Redactor
-from tooldock.errors import DependencyError, ExecutionTimeout, NoBackChannel, ToolFailed, Unavailable
+from tooldock.errors import (
+    DependencyError,
+    ExecutionTimeout,
+    InvalidArguments,
+    NoBackChannel,
+    PromptNotFound,
+    ResourceNotFound,
+    ToolFailed,
+    Unavailable,
+)
 from tooldock.model import AskKind, Channel, LogLevel, SilentChannel
 from tooldock.paths import Paths
 from tooldock.workers import worker as room
@@ -76,6 +85,36 @@ async def chatty(ctx: Context) -> int:
 @tool
 async def environment() -> dict[str, str]:
     return dict(os.environ)
+
+@tool
+async def thrice(ctx: Context) -> list:
+    import asyncio
+    name, said, roots = await asyncio.gather(ctx.elicit("Name?", str), ctx.sample("Hello"), ctx.list_roots())
+    return [name.action, said.text, len(roots)]
+
+@tool
+async def confirm_then_wait(ctx: Context) -> str:
+    await ctx.elicit("Sure?", bool)
+    await asyncio.sleep(60)
+    return "never"
+"""
+READABLE = """
+import asyncio
+from fastmcp import Context
+from fastmcp.prompts import prompt
+from fastmcp.resources import resource
+
+@resource("data://day/{number}")
+async def day(number: int) -> str:
+    return f"day {number}"
+
+@resource("data://never")
+async def never() -> str:
+    await asyncio.Event().wait()
+
+@prompt
+def greet(name: str) -> str:
+    return f"Hello {name}"
 """
 HEALTH = "async def health():\n    return {'database': 'ok'}\n"
 
@@ -140,7 +179,7 @@ async def over(worker: Worker) -> None:
 async def test_it_serves_calls_and_ends_when_stopped(start: Start) -> None:
     worker = await start()
     assert worker.served == 0
-    assert "echo" in [tool["name"] for tool in worker.tools]
+    assert "echo" in [tool["name"] for tool in worker.described["tools"]]
     assert await call(worker, "echo", text="hi") == b'"hi"'
     assert worker.served == 1
     assert not worker.busy
@@ -467,3 +506,93 @@ async def test_a_question_open_when_its_caller_leaves_is_withdrawn(start: Start)
 )
 def test_an_end_is_described_for_people(status: int | None, how: str) -> None:
     assert how in room._how(status)
+
+
+# Resources and prompts.
+
+
+async def test_resources_are_read_and_prompts_rendered_like_tools_are_called(start: Start) -> None:
+    worker = await start(READABLE)
+    described = {
+        part: [item["name"] for item in worker.described[part]] for part in ("resources", "templates", "prompts")
+    }
+    assert described == {"resources": ["never"], "templates": ["day"], "prompts": ["greet"]}
+    silent = SilentChannel()
+    answer = await worker.call("data://day/7", {}, {}, soon(), silent, b"resources.read")
+    assert answer.body == b'{"contents":[{"uri":"data://day/7","mimeType":"text/plain","text":"day 7"}]}'
+    answer = await worker.call("greet", {"name": "Ann"}, {}, soon(), silent, b"prompts.get")
+    assert answer.body == b'{"messages":[{"role":"user","content":{"type":"text","text":"Hello Ann"}}]}'
+    assert answer.frame is None
+    with pytest.raises(ResourceNotFound):
+        await worker.call("data://other", {}, {}, soon(), silent, b"resources.read")
+    with pytest.raises(PromptNotFound):
+        await worker.call("other", {}, {}, soon(), silent, b"prompts.get")
+    with pytest.raises(InvalidArguments):
+        await worker.call("greet", {}, {}, soon(), silent, b"prompts.get")
+    with pytest.raises(ExecutionTimeout, match="Resource 'data://never'"):
+        await worker.call("data://never", {}, {}, soon(0.2), silent, b"resources.read")
+    assert not worker.given_up
+
+
+# The clock.
+
+
+class Thinking(Heard):
+    """A caller who answers when told to."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__(answer)
+        self.asked: asyncio.Queue[AskKind] = asyncio.Queue()
+        self.go_on = asyncio.Event()
+
+    async def ask(self, kind: AskKind, params: Mapping[str, Any]) -> Any:
+        self.asked.put_nowait(kind)
+        await self.go_on.wait()
+        return self._answer
+
+
+async def test_questions_asked_at_once_reach_the_caller_before_any_is_answered(start: Start) -> None:
+    caller = Thinking({"action": "decline", "roots": [], "content": {"type": "text", "text": "Hi"}})
+    calling = asyncio.create_task(call(await start(), "thrice", 10, caller))
+    async with asyncio.timeout(10):
+        kinds = [await caller.asked.get()]
+        while not caller.asked.empty():  # no wait: they came in one read
+            kinds.append(caller.asked.get_nowait())
+    caller.go_on.set()
+    assert await asyncio.wait_for(calling, 10) == b'["decline","Hi",0]'
+    assert kinds == ["elicit", "sample", "roots"]
+
+
+async def test_the_clock_stands_still_while_a_person_is_asked_and_then_goes_on(start: Start) -> None:
+    worker = await start()
+    caller = Thinking({"action": "decline"})
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    calling = asyncio.create_task(call(worker, "confirm_then_wait", 0.5, caller))
+    async with asyncio.timeout(10):
+        await caller.asked.get()
+        await asyncio.wait([calling], timeout=1.2)  # far past the deadline
+    assert not calling.done()
+    caller.go_on.set()
+    with pytest.raises(ExecutionTimeout):
+        await asyncio.wait_for(calling, 10)
+    assert 1.5 <= loop.time() - begun < 5
+    assert not worker._thinking
+    assert not worker.given_up
+
+
+async def test_the_clock_goes_on_while_another_tool_is_called(start: Start) -> None:
+    caller = Thinking(1)
+    with pytest.raises(ExecutionTimeout):
+        await call(await start(), "talk", 0.3, caller)
+
+
+async def test_a_caller_who_leaves_while_asked_leaves_no_clock_standing(start: Start) -> None:
+    worker = await start()
+    caller = Thinking({"action": "decline"})
+    calling = asyncio.create_task(call(worker, "confirm_then_wait", 5, caller))
+    await asyncio.wait_for(caller.asked.get(), 10)
+    calling.cancel()
+    await asyncio.wait([calling])
+    assert await call(worker, "echo", text="fine") == b'"fine"'
+    assert not worker._thinking

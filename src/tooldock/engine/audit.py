@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 import structlog
 
-from tooldock.model import Call, Outcome, Tool
+from tooldock.model import Call, Item, Outcome
 
 log = structlog.get_logger("tooldock.audit")
 
@@ -30,16 +30,16 @@ _RETRY_SECONDS = 1.0
 Record = dict[str, Any]
 
 
-def describe(call: Call, tool: Tool | None, outcome: Outcome, arguments: bytes) -> Record:
+def describe(call: Call, item: Item | None, outcome: Outcome, arguments: bytes) -> Record:
     """The record of one call. Arguments and results stay out of it; their digest and sizes go in."""
     error = outcome.error
-    return {
+    record = {
         "ts": _now(),
         "request_id": call.request_id,
         "namespace": call.namespace,
         "tool": call.tool,
         "args_hash": hashlib.sha256(arguments).hexdigest(),
-        "mutates": tool is not None and not tool.read_only,
+        "mutates": item is not None and not item.read_only,
         "requires_confirm": False,
         "status": "ok" if error is None else "fail",
         "error": None if error is None else error.code,
@@ -54,6 +54,9 @@ def describe(call: Call, tool: Tool | None, outcome: Outcome, arguments: bytes) 
         "policy_revision": None,
         "decision": "allow" if error is None or error.code not in _REFUSALS else "refuse",
     }
+    if call.kind != "tool":
+        record["kind"] = call.kind  # `tool` is then the URI, or the prompt's name
+    return record
 
 
 _second: tuple[int, str] = (0, "")
@@ -70,7 +73,8 @@ def _now() -> str:
 
 
 _REFUSALS = frozenset(
-    {"namespace_not_found", "tool_not_found", "invalid_arguments", "policy_denied", "confirmation_required"}
+    {"namespace_not_found", "tool_not_found", "resource_not_found", "prompt_not_found"}
+    | {"invalid_arguments", "policy_denied", "confirmation_required"}
 )
 
 

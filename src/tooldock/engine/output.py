@@ -1,4 +1,4 @@
-"""Results that are larger than allowed, cut with a marker that says how much is missing."""
+"""Results that are larger than allowed: cut with a marker that says how much is missing, or refused."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ from dataclasses import replace
 import orjson
 
 from tooldock.errors import ToolFailed
-from tooldock.model import Outcome
+from tooldock.model import Kind, Outcome
+
+
+def whole(outcome: Outcome, limit: int, kind: Kind) -> Outcome:
+    """The outcome itself; a resource or prompt that is too large is refused, since half of one is of no use."""
+    if len(outcome.body) <= limit:
+        return outcome
+    raise ToolFailed(
+        f"The {kind} has {len(outcome.body):,} bytes; {limit:,} are allowed. Serve it in smaller parts, or raise "
+        "limits.max_output_size in tooldock.yaml (or MAX_OUTPUT_SIZE)."
+    )
 
 
 def fit(outcome: Outcome, limit: int) -> Outcome:

@@ -17,7 +17,8 @@ from typing import Any
 import orjson
 import structlog
 
-from tooldock.engine import audit, output
+from tooldock.engine import announce, audit, output
+from tooldock.engine.announce import Announcer
 from tooldock.engine.audit import AuditLog
 from tooldock.engine.limits import Gate
 from tooldock.engine.meter import Meter
@@ -26,11 +27,12 @@ from tooldock.errors import (
     Cancelled,
     InternalError,
     InvalidArguments,
+    NoBackChannel,
     PolicyDenied,
     ToolDockError,
     Unavailable,
 )
-from tooldock.model import AskKind, Call, Channel, LogLevel, Outcome, Tool
+from tooldock.model import AskKind, Call, Channel, Item, LogLevel, Outcome, Resource, Tool, ToolSource
 
 log = structlog.get_logger("tooldock.engine")
 
@@ -47,13 +49,14 @@ class Engine:
         self.registry = registry
         self.audit = audit_log
         self.meter = Meter()
+        self.announcer = Announcer(registry)
         self._gates: dict[str, Gate] = {}
         self._loop = asyncio.get_running_loop()
 
     async def call(self, call: Call) -> Outcome:
         """What became of the call. Raises nothing but `CancelledError`, when the caller left."""
         started = time.perf_counter()
-        found: list[Tool] = []
+        found: list[Item] = []
         arguments = _digestible(call.arguments)
         try:
             outcome = await self._attempt(call, found)
@@ -83,23 +86,29 @@ class Engine:
     def gates(self) -> Mapping[str, Gate]:
         return self._gates
 
-    async def _attempt(self, call: Call, found: list[Tool]) -> Outcome:
+    async def _attempt(self, call: Call, found: list[Item]) -> Outcome:
         deadline = 0.0
         for _ in range(_MAX_RESOLVES):
             entry = self.registry.catalogue.entry(call.namespace)
-            offer = entry.offer(call.tool)
-            tool = offer.tool
-            found[:] = [tool]
-            offer.validator.check(call.arguments)
-            self._admit(call, tool)
-            deadline = deadline or self._deadline(call, tool, entry)
+            item: Item
+            source: ToolSource
+            if call.kind == "tool":
+                offer = entry.offer(call.tool)
+                item, source = offer.tool, offer.source
+                found[:] = [item]
+                offer.validator.check(call.arguments)
+            else:
+                item, source = _readable(call, entry)
+                found[:] = [item]
+            self._admit(call, item)
+            deadline = deadline or self._deadline(call, item, entry)
             gate = self.gate(entry)
             if call.depth:
                 gate.enter_anyway()
             elif not gate.try_enter():
                 await gate.enter(deadline)
             try:
-                outcome = await offer.source.call(call, tool, deadline, _Relay(self, call, entry, deadline))
+                outcome = await source.call(call, item, deadline, _Relay(self, call, entry, deadline))
             except Unavailable as error:
                 if error.details.get("reason") == "closed" and self._loop.time() < deadline:
                     continue  # replaced while we waited for a place; the new version is in the catalogue
@@ -108,16 +117,18 @@ class Engine:
                 raise _redacted(error, entry) from None
             finally:
                 gate.leave()
-            return output.fit(_clean(outcome, entry), entry.limits.max_output)
+            if call.kind == "tool":
+                return output.fit(_clean(outcome, entry), entry.limits.max_output)
+            return output.whole(_clean(outcome, entry), entry.limits.max_output, call.kind)
         raise Unavailable(f"Namespace {call.namespace!r} is being replaced.", retry_after=1)
 
-    def _admit(self, call: Call, tool: Tool) -> None:
+    def _admit(self, call: Call, item: Item) -> None:
         if call.depth > _MAX_DEPTH:
             raise PolicyDenied(
-                f"Tools called each other {_MAX_DEPTH} times on the way to {tool.name!r}; that looks like a loop.",
+                f"Tools called each other {_MAX_DEPTH} times on the way to {item.name!r}; that looks like a loop.",
                 rule="call_depth",
             )
-        if not self.audit.recover() and not tool.read_only:
+        if not self.audit.recover() and not item.read_only:
             raise Unavailable(
                 f"Calls cannot be recorded ({self.audit.problem}), so only tools that declare themselves read-only "
                 "are run. Make room on the disk that holds the logs.",
@@ -125,32 +136,54 @@ class Engine:
                 reason="audit",
             )
 
-    def _deadline(self, call: Call, tool: Tool, entry: Entry) -> float:
+    def _deadline(self, call: Call, item: Item, entry: Entry) -> float:
         # A tool may ask for less time than its namespace has, not for more.
-        own = self._loop.time() + min(tool.timeout or entry.limits.timeout, entry.limits.timeout)
+        seconds = entry.limits.timeout
+        if isinstance(item, Tool) and item.timeout:
+            seconds = min(item.timeout, seconds)
+        own = self._loop.time() + seconds
         return own if call.deadline is None else min(call.deadline, own)
 
-    def _finish(self, call: Call, found: list[Tool], outcome: Outcome, arguments: bytes, started: float) -> Outcome:
+    def _finish(self, call: Call, found: list[Item], outcome: Outcome, arguments: bytes, started: float) -> Outcome:
         seconds = time.perf_counter() - started
-        tool = found[0] if found else None
+        item = found[0] if found else None
         finished = outcome.after(seconds * 1000)
-        self.audit.write(audit.describe(call, tool, finished, arguments))
+        self.audit.write(audit.describe(call, item, finished, arguments))
         status = "ok" if outcome.error is None else outcome.error.code
         known = call.namespace in self.registry.catalogue.entries
-        self.meter.add(call.namespace if known else _UNKNOWN, tool.name if tool else _UNKNOWN, status, seconds)
+        self.meter.add(call.namespace if known else _UNKNOWN, _label(item), status, seconds)
         return finished
+
+
+def _readable(call: Call, entry: Entry) -> tuple[Item, ToolSource]:
+    """The resource or prompt a call is for, and where it is read."""
+    item: Item = entry.resource(call.tool) if call.kind == "resource" else entry.prompt(call.tool)
+    if entry.reading is None:
+        raise InternalError(f"Namespace {entry.name!r} lists {call.tool!r}, but nothing there can read it.")
+    return item, entry.reading
+
+
+def _label(item: Item | None) -> str:
+    """What a call was for, in the metrics. No tool's name has a colon in it."""
+    if item is None:
+        return _UNKNOWN
+    if isinstance(item, Tool):
+        return item.name
+    return f"resource:{item.uri}" if isinstance(item, Resource) else f"prompt:{item.name}"
 
 
 class _Relay:
     """The caller's channel, seen from a running tool: secrets removed, and tools of other namespaces in reach."""
 
-    __slots__ = ("_call", "_deadline", "_engine", "_entry")
+    __slots__ = ("_asked_at", "_asking", "_call", "_deadline", "_engine", "_entry")
 
     def __init__(self, engine: Engine, call: Call, entry: Entry, deadline: float) -> None:
         self._engine = engine
         self._call = call
         self._entry = entry
         self._deadline = deadline
+        self._asking = 0
+        self._asked_at = 0.0
 
     @property
     def _channel(self) -> Channel:
@@ -168,11 +201,33 @@ class _Relay:
     async def ask(self, kind: AskKind, params: Mapping[str, Any]) -> Any:
         if kind != "call_tool":
             clean = orjson.loads(self._entry.redactor.redact(orjson.dumps(params))[0])
-            return await self._channel.ask(kind, clean)
+            if kind == "notify":
+                self._engine.announcer.announce(announce.understood(self._entry.name, clean))
+                return None
+            return await (self._close_stream(clean) if kind == "close_stream" else self._ask_caller(kind, clean))
         outcome = await self._engine.call(self._nested(params))
         if outcome.error is not None:
             raise outcome.error
         return orjson.Fragment(outcome.body)
+
+    async def _close_stream(self, params: Mapping[str, Any]) -> Any:
+        try:
+            return await self._channel.ask("close_stream", params)
+        except NoBackChannel:
+            return None  # there is no stream to let go of
+
+    async def _ask_caller(self, kind: AskKind, params: Mapping[str, Any]) -> Any:
+        """While people think, the clock stands still, also for the tools called afterwards."""
+        clock = asyncio.get_running_loop().time
+        if not self._asking:
+            self._asked_at = clock()
+        self._asking += 1
+        try:
+            return await self._channel.ask(kind, params)
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._deadline += clock() - self._asked_at
 
     def _nested(self, params: Mapping[str, Any]) -> Call:
         namespace, tool, arguments = params.get("namespace"), params.get("tool"), params.get("arguments")
@@ -186,6 +241,7 @@ class _Relay:
             deadline=self._deadline,
             depth=self._call.depth + 1,
             protocol=f"tool/{self._call.namespace}",
+            kind="tool",
         )
 
 

@@ -1,7 +1,7 @@
 """From one version of a folder to something that can be served.
 
-snapshot → configuration → environment → worker → tools → compiled checks. Each step may refuse; nothing that is
-being served is touched here.
+snapshot → configuration → environment → worker → tools, resources, prompts → compiled checks. Each step may refuse;
+nothing that is being served is touched here.
 """
 
 from __future__ import annotations
@@ -177,14 +177,14 @@ class Preparer:
             environment.key,
             worker,
         ):
-            source.know(known.tools)
+            source.know(known.described)
             if start:
                 source.supervisor.wake()
             return
-        tools = await source.learn()
+        described = await source.learn()
         if not start:
             source.supervisor.rest()
-        record = catalogue.Record(revision, environment.key, worker, tools)
+        record = catalogue.Record(revision, environment.key, worker, described)
         try:
             await asyncio.to_thread(catalogue.save, path, record)
         except OSError as error:
@@ -208,6 +208,10 @@ class Preparer:
             config.version,
             revision,
             Redactor(secrets.values_for(name)),
+            resources={resource.uri: resource for resource in source.resources()},
+            templates={template.uri: template for template in source.templates()},
+            prompts={prompt.name: prompt for prompt in source.prompts()},
+            reading=source,
         )
 
     def _limits(self, config: NamespaceConfig) -> Limits:

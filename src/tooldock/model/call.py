@@ -1,4 +1,4 @@
-"""One call on its way in: who wants which tool with what, and how to talk back."""
+"""One call on its way in: who wants which tool, resource or prompt with what, and how to talk back."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Literal
 from tooldock.model.ports import Channel, SilentChannel
 
 Role = Literal["caller", "operator", "read-only"]
+Kind = Literal["tool", "resource", "prompt"]
 
 _SILENT = SilentChannel()
 
@@ -25,6 +26,7 @@ class Caller:
 class Call:
     namespace: str
     tool: str
+    """Its name; the URI when a resource is read, the prompt's name when one is rendered."""
     arguments: dict[str, Any]
     caller: Caller
     request_id: str
@@ -36,3 +38,5 @@ class Call:
     depth: int = 0
     """How many tools called each other to get here."""
     meta: dict[str, Any] = field(default_factory=dict)
+    """What the wire knows besides: `session_id`, `client_capabilities`, ..."""
+    kind: Kind = "tool"

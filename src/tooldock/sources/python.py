@@ -1,4 +1,4 @@
-"""Python functions of one namespace, run by its worker process."""
+"""Python functions of one namespace, run by its worker process: tools, resources and prompts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 import orjson
 
-from tooldock.errors import ToolDockError, ToolFailed, Unavailable
-from tooldock.model import Call, Channel, Outcome, Tool
+from tooldock.errors import DependencyError, ToolDockError, ToolFailed, Unavailable
+from tooldock.model import Call, Channel, Item, Outcome, Prompt, Resource, Tool
 from tooldock.sources import catalogue
+from tooldock.sources.catalogue import Described
 from tooldock.workers.launcher import Launcher
 from tooldock.workers.output import Filter
 from tooldock.workers.rpc import Answer, NotStarted
@@ -18,6 +19,7 @@ from tooldock.workers.supervisor import Supervisor
 from tooldock.workers.worker import Worker, WorkerSpec
 
 _MAX_MESSAGE = 2_000
+_OPS = {"resource": b"resources.read", "prompt": b"prompts.get"}
 
 
 class Secrets(Protocol):
@@ -45,33 +47,60 @@ class PythonSource:
         self._launcher = launcher
         self._secrets = secrets
         self._tools: tuple[Tool, ...] = ()
+        self._resources: tuple[Resource, ...] = ()
+        self._templates: tuple[Resource, ...] = ()
+        self._prompts: tuple[Prompt, ...] = ()
         self.supervisor: Supervisor[Worker] = Supervisor(spec.namespace, self._start, idle_seconds=idle_seconds)
 
     def list(self) -> Sequence[Tool]:
         return self._tools
 
-    def know(self, described: Sequence[dict[str, Any]]) -> None:
-        """Take the tools as described earlier, so that no worker has to run for a listing."""
-        self._tools = tuple(catalogue.tool(self.spec.namespace, item) for item in described)
+    def resources(self) -> Sequence[Resource]:
+        return self._resources
 
-    async def learn(self) -> tuple[dict[str, Any], ...]:
-        """Start a worker and take the tools it loads. Raises what kept it from loading."""
+    def templates(self) -> Sequence[Resource]:
+        return self._templates
+
+    def prompts(self) -> Sequence[Prompt]:
+        return self._prompts
+
+    def know(self, described: Described) -> None:
+        """Take what there is as described earlier, so that no worker has to run for a listing."""
+        name = self.spec.namespace
+        self._tools = tuple(catalogue.tool(name, item) for item in described.tools)
+        self._resources = tuple(catalogue.resource(name, item) for item in described.resources)
+        self._templates = tuple(catalogue.resource(name, item) for item in described.templates)
+        self._prompts = tuple(catalogue.prompt(name, item) for item in described.prompts)
+
+    async def learn(self) -> Described:
+        """Start a worker and take what it loads. Raises what kept it from loading."""
         worker = await self._start()
         self.supervisor.adopt(worker)
-        self.know(worker.tools)
-        return tuple(worker.tools)
+        try:
+            described = Described.of(worker.described)
+        except (KeyError, TypeError, ValueError):
+            # Only a tool file that writes to our socket can cause this.
+            raise DependencyError(
+                f"The worker of namespace {self.spec.namespace!r} described its tools in a way nobody understands.",
+                namespace=self.spec.namespace,
+            ) from None
+        self.know(described)
+        return described
 
-    async def call(self, call: Call, tool: Tool, deadline: float, channel: Channel) -> Outcome:
+    async def call(self, call: Call, item: Item, deadline: float, channel: Channel, /) -> Outcome:
         supervisor = self.supervisor
         info = {
             "request_id": call.request_id,
             "caller": call.caller.name,
             "session_id": call.meta.get("session_id"),
         }
+        if (capabilities := call.meta.get("client_capabilities")) is not None:
+            info["capabilities"] = capabilities
+        op = b"tools.call" if call.kind == "tool" else _OPS[call.kind]
         while True:
             worker = supervisor.current or await supervisor.get(deadline)
             try:
-                answer = await worker.call(tool.name, call.arguments, info, deadline, channel)
+                answer = await worker.call(call.tool, call.arguments, info, deadline, channel, op)
             except NotStarted:
                 if supervisor.current is worker:
                     await supervisor.after(worker, deadline)

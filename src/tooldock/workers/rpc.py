@@ -112,8 +112,13 @@ class Connection(asyncio.Protocol):
     def is_waiting(self, number: int) -> bool:
         return number in self._waiting
 
-    def call(self, tool: str, arguments: Message, info: Message) -> tuple[int, asyncio.Future[Answer]]:
-        """Send a call; the future gets an `Answer`, a `ToolDockError` or `NotStarted`."""
+    def call(
+        self, tool: str, arguments: Message, info: Message, op: bytes = b"tools.call"
+    ) -> tuple[int, asyncio.Future[Answer]]:
+        """Send a call; the future gets an `Answer`, a `ToolDockError` or `NotStarted`.
+
+        `op` may also be `resources.read`, with the URI as `tool`, or `prompts.get`, with the prompt's name.
+        """
         body = b'"tool":%b,"arguments":%b,"info":%b' % (
             orjson.dumps(tool),
             dump_arguments(arguments),
@@ -121,12 +126,12 @@ class Connection(asyncio.Protocol):
         )
         if len(body) > self._max_call:
             raise TooLarge(
-                f"The arguments of tool {tool!r} have {len(body):,} bytes as one message to its worker; "
+                f"The arguments of {tool[:200]!r} have {len(body):,} bytes as one message to its worker; "
                 f"{self._max_call:,} are allowed. Send less, or raise WORKER_MAX_FRAME.",
                 tool=tool,
             )
         number, future = self._expect()
-        self._send(b'{"id":"%d","op":"tools.call",%b}\n' % (number, body))
+        self._send(b'{"id":"%d","op":"%b",%b}\n' % (number, op, body))
         return number, future
 
     def request(self, op: str, **fields: Any) -> asyncio.Future[Answer]:

@@ -3,6 +3,8 @@
 A call past its deadline is answered at once; whether the tool yields is the worker's problem. If it does not
 within the grace period, or the worker stops answering pings, the worker is *given up*: `on_given_up` is told so
 that a replacement takes new calls, calls it never began go back to be run there, and the rest may still finish.
+
+While a call's questions to its caller are open, its clock stands still: people may take longer than tools.
 """
 
 from __future__ import annotations
@@ -45,6 +47,10 @@ _TICK_SECONDS = 0.05
 _MAX_EVENTS = 1000
 """Progress and log lines of one worker on their way to callers; more are dropped."""
 _MAX_ASKS = 256
+_FOR_PEOPLE = frozenset({"elicit", "sample", "roots"})
+"""Questions whose answer takes as long as who is asked; how long that may be is the channel's business."""
+
+_WHAT = {b"tools.call": "Tool", b"resources.read": "Resource", b"prompts.get": "Prompt"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,18 +78,21 @@ class Worker:
 
     def __init__(self, spec: WorkerSpec, output: Output) -> None:
         self.spec = spec
-        self.tools: list[Message] = []
+        self.described: Message = {}
+        """What it said it offers: lists of `tools`, `resources`, `templates` and `prompts`."""
         self.on_given_up: Callable[[Worker], None] | None = None
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._output = output
-        self._ready: asyncio.Future[list[Message]] = self._loop.create_future()
+        self._ready: asyncio.Future[Message] = self._loop.create_future()
         self._begun = Counter()
         self._connection = Connection(max_frame=spec.max_frame, on_event=self._on_event, begun=self._begun)
         self._child: Child | None = None
-        self._running: dict[int, tuple[float, asyncio.Future[Answer], str, Channel]] = {}
+        self._running: dict[int, tuple[float, asyncio.Future[Answer], str, Channel, bytes]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._asks: dict[int, list[asyncio.Task[None]]] = {}
+        self._thinking: dict[int, tuple[int, float]] = {}
+        """Of calls that wait for people: how many questions are open, and since when."""
         self._events = 0
         self._given_up = False
         self._ping: asyncio.Future[Answer] | None = None
@@ -98,7 +107,7 @@ class Worker:
         worker = cls(spec, output)
         try:
             await worker._launch(launcher)
-            worker.tools = await worker._handshake()
+            worker.described = await worker._handshake()
         except BaseException:
             worker._abort()
             raise
@@ -121,12 +130,20 @@ class Worker:
     def given_up(self) -> bool:
         return self._given_up
 
-    async def call(self, tool: str, arguments: Message, info: Message, deadline: float, channel: Channel) -> Answer:
+    async def call(
+        self,
+        tool: str,
+        arguments: Message,
+        info: Message,
+        deadline: float,
+        channel: Channel,
+        op: bytes = b"tools.call",
+    ) -> Answer:
         """Run one call. Raises `NotStarted` when another worker may safely run it instead."""
         if self._given_up:
             raise NotStarted  # its replacement is on the way; this one takes up nothing more
-        number, future = self._connection.call(tool, arguments, info)
-        self._running[number] = (deadline, future, tool, channel)
+        number, future = self._connection.call(tool, arguments, info, op)
+        self._running[number] = (deadline, future, tool, channel, op)
         if self._tick_handle is None:
             self._ping_at = self._loop.time() + self.spec.ping_seconds
             self._tick_handle = self._loop.call_later(_TICK_SECONDS, self._tick)
@@ -207,7 +224,7 @@ class Worker:
         self._child.exited.add_done_callback(self._on_exit)
         self._connection.lost.add_done_callback(lambda _: self._on_lost())
 
-    async def _handshake(self) -> list[Message]:
+    async def _handshake(self) -> Message:
         assert self._child is not None
         either: list[asyncio.Future[Any]] = [self._ready, self.ended]
         await asyncio.wait(either, timeout=self.spec.ready_seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -276,9 +293,9 @@ class Worker:
             return
         self._tick_handle = self._loop.call_later(_TICK_SECONDS, self._tick)
         now = self._loop.time()
-        for number, (deadline, future, tool, _) in list(self._running.items()):
-            if deadline <= now and not future.done():
-                future.set_exception(self._too_late(tool))
+        for number, (deadline, future, tool, _, op) in list(self._running.items()):
+            if deadline <= now and not future.done() and number not in self._thinking:
+                future.set_exception(self._too_late(tool, op))
                 self._abandon(number)
         if now >= self._ping_at:
             self._ping_at = now + self.spec.ping_seconds
@@ -294,9 +311,9 @@ class Worker:
             return  # it is gone
         self._ping.add_done_callback(lambda ping: ping.cancelled() or ping.exception())
 
-    def _too_late(self, tool: str) -> ExecutionTimeout:
+    def _too_late(self, tool: str, op: bytes) -> ExecutionTimeout:
         return ExecutionTimeout(
-            f"Tool {tool!r} of namespace {self.spec.namespace!r} did not answer before its deadline and was "
+            f"{_WHAT[op]} {tool!r} of namespace {self.spec.namespace!r} did not answer before its deadline and was "
             "cancelled. Ask for less, or raise limits.timeout_seconds in tooldock.yaml "
             "(or TOOL_CALL_TIMEOUT_SECONDS).",
             namespace=self.spec.namespace,
@@ -337,7 +354,7 @@ class Worker:
         match frame["op"]:
             case "ready":
                 if not self._ready.done():
-                    self._ready.set_result(frame["tools"])
+                    self._ready.set_result(frame)
             case "failed":
                 if not self._ready.done():
                     self._ready.set_exception(_load_failure(self.spec.namespace, frame["error"]))
@@ -379,6 +396,24 @@ class Worker:
             waiting = self._asks.setdefault(number, [])
             waiting.append(task)
             task.add_done_callback(waiting.remove)  # answered ones do not count against the bound
+            if frame["kind"] in _FOR_PEOPLE:
+                self._stop_clock(number)
+                task.add_done_callback(lambda _: self._start_clock(number))
+
+    def _stop_clock(self, number: int) -> None:
+        open_ones, since = self._thinking.get(number, (0, self._loop.time()))
+        self._thinking[number] = (open_ones + 1, since)
+
+    def _start_clock(self, number: int) -> None:
+        """A question is answered; after the last one, the call has the time left that it had before the first."""
+        open_ones, since = self._thinking[number]
+        if open_ones > 1:
+            self._thinking[number] = (open_ones - 1, since)
+            return
+        del self._thinking[number]
+        if number in self._running:
+            deadline, future, tool, channel, op = self._running[number]
+            self._running[number] = (deadline + self._loop.time() - since, future, tool, channel, op)
 
     async def _ask(self, channel: Channel, ask: str, frame: Message) -> None:
         try:

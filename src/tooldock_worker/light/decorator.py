@@ -1,4 +1,7 @@
-"""`@tool`: leaves the function as it is and notes beside it what the author said about it."""
+"""`@tool`: leaves the function as it is and notes beside it what the author said about it.
+
+`resources` and `prompts` do the same for theirs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,21 @@ from typing import Any, TypeVar, overload
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class ToolMeta:
+_RECORDS = {"ToolMeta": "tool", "ResourceMeta": "resource", "PromptMeta": "prompt"}
+
+
+class Record:
+    """What a decorator call said."""
+
+    __slots__: tuple[str, ...] = ()
+    type = ""
+
+    def __init__(self, **said: Any) -> None:
+        for name in self.__slots__:
+            setattr(self, name, said[name])
+
+
+class ToolMeta(Record):
     """What a decorator call said; has the attributes of the real package's record."""
 
     __slots__ = (
@@ -30,10 +47,6 @@ class ToolMeta:
         "version",
     )
     type = "tool"
-
-    def __init__(self, **said: Any) -> None:
-        for name in self.__slots__:
-            setattr(self, name, said[name])
 
 
 @overload
@@ -80,15 +93,7 @@ def tool(
     enabled: bool = True,
 ) -> Any:
     """Mark a function as a tool: `@tool`, `@tool()`, `@tool("name")`, `@tool(name=..., title=..., ...)`."""
-    if isinstance(name_or_fn, classmethod):
-        raise TypeError("To make a class method a tool, put @classmethod above @tool.")
-    direct = callable(name_or_fn) or isinstance(name_or_fn, staticmethod)
-    if not direct and name_or_fn is not None:
-        if not isinstance(name_or_fn, str):
-            raise TypeError(f"@tool takes a function or a name first, not {type(name_or_fn).__name__}.")
-        if name is not None:
-            raise TypeError("The tool's name is given twice: as first argument and as name=.")
-        name = name_or_fn
+    direct, name = given_name("tool", name_or_fn, name)
     record = ToolMeta(
         name=name,
         version=version,
@@ -106,12 +111,29 @@ def tool(
         enabled=enabled,
     )
 
-    def mark(fn: F) -> F:
-        target: Any = fn.__func__ if isinstance(fn, staticmethod | MethodType) else fn
-        target.__fastmcp__ = record
-        return fn
+    return mark(name_or_fn, record) if direct else lambda fn: mark(fn, record)
 
-    return mark(name_or_fn) if direct else mark
+
+def given_name(kind: str, name_or_fn: Any, name: str | None) -> tuple[bool, str | None]:
+    """Whether a decorator was handed the function itself, and the name it was handed."""
+    if isinstance(name_or_fn, classmethod):
+        raise TypeError(f"To make a class method a {kind}, put @classmethod above @{kind}.")
+    if callable(name_or_fn) or isinstance(name_or_fn, staticmethod):
+        return True, name
+    if name_or_fn is None:
+        return False, name
+    if not isinstance(name_or_fn, str):
+        raise TypeError(f"@{kind} takes a function or a name first, not {type(name_or_fn).__name__}.")
+    if name is not None:
+        raise TypeError(f"The {kind}'s name is given twice: as first argument and as name=.")
+    return False, name_or_fn
+
+
+def mark(fn: F, record: Record) -> F:
+    """Note the record on a function."""
+    target: Any = fn.__func__ if isinstance(fn, staticmethod | MethodType) else fn
+    target.__fastmcp__ = record
+    return fn
 
 
 def record_of(value: Any) -> Any:
@@ -123,4 +145,5 @@ def record_of(value: Any) -> Any:
     except Exception:
         # A lazy proxy may fail in any way when it is looked at; it is no tool.
         return None
-    return record if type(record).__name__ == "ToolMeta" and getattr(record, "type", "") == "tool" else None
+    kind = _RECORDS.get(type(record).__name__)
+    return record if kind is not None and getattr(record, "type", "") == kind else None

@@ -49,10 +49,20 @@ class DisabledError(Exception):
     """What was asked for is switched off."""
 
 
+_PACKAGES = frozenset({"fastmcp", "mcp", "tooldock_worker"})
+
+
 def speaks_to_caller(error: BaseException) -> bool:
     """Whether the text was written for the caller: one of these, or the real package's."""
+    return _is_a(error, "FastMCPError", "ToolError")
+
+
+def says_not_found(error: BaseException) -> bool:
+    """Whether a resource's function says that there is nothing at this URI."""
+    return _is_a(error, "NotFoundError")
+
+
+def _is_a(error: BaseException, *names: str) -> bool:
     return any(
-        kind.__name__ in ("FastMCPError", "ToolError")
-        and kind.__module__.partition(".")[0] in ("fastmcp", "mcp", "tooldock_worker")
-        for kind in type(error).__mro__
+        kind.__name__ in names and kind.__module__.partition(".")[0] in _PACKAGES for kind in type(error).__mro__
     )

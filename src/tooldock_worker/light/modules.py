@@ -20,6 +20,14 @@ from tooldock_worker.context import Context, get_context
 from tooldock_worker.light import exceptions
 from tooldock_worker.light.decorator import ToolMeta, tool
 from tooldock_worker.light.dependencies import CurrentContext, Depends
+from tooldock_worker.light.prompts import Message, PromptMeta, PromptResult, prompt
+from tooldock_worker.light.resources import (
+    ResourceContent,
+    ResourceMeta,
+    ResourceResult,
+    ResourceSecurity,
+    resource,
+)
 from tooldock_worker.light.values import Audio, File, Image, ToolResult
 
 _HINT = "this is ToolDock's light fastmcp, add fastmcp to requirements.txt for the full package"
@@ -39,6 +47,18 @@ _TREE: dict[str, dict[str, Any]] = {
         for name, value in vars(exceptions).items()
         if isinstance(value, type) and issubclass(value, Exception)
     },
+    "fastmcp.prompts": {"Message": Message, "PromptResult": PromptResult, "prompt": prompt},
+    "fastmcp.prompts.base": {"Message": Message, "PromptResult": PromptResult},
+    "fastmcp.prompts.function_prompt": {"PromptMeta": PromptMeta, "prompt": prompt},
+    "fastmcp.resources": {
+        "ResourceContent": ResourceContent,
+        "ResourceResult": ResourceResult,
+        "ResourceSecurity": ResourceSecurity,
+        "resource": resource,
+    },
+    "fastmcp.resources.base": {"ResourceContent": ResourceContent, "ResourceResult": ResourceResult},
+    "fastmcp.resources.function_resource": {"ResourceMeta": ResourceMeta, "resource": resource},
+    "fastmcp.resources.security": {"ResourceSecurity": ResourceSecurity},
     "fastmcp.server": _CONTEXT,
     "fastmcp.server.context": _CONTEXT,
     "fastmcp.server.dependencies": {"get_context": get_context, **_DEPENDENCIES},

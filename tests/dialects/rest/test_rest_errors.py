@@ -21,6 +21,8 @@ TABLE: list[tuple[type[ToolDockError], int, str]] = [
     (errors.NotAllowed, 403, "not_allowed"),
     (errors.NamespaceNotFound, 404, "namespace_not_found"),
     (errors.ToolNotFound, 404, "tool_not_found"),
+    (errors.ResourceNotFound, 404, "resource_not_found"),
+    (errors.PromptNotFound, 404, "prompt_not_found"),
     (errors.InvalidArguments, 422, "invalid_arguments"),
     (errors.PolicyDenied, 403, "policy_denied"),
     (errors.ConfirmationRequired, 409, "confirmation_required"),

@@ -11,7 +11,7 @@ from tooldock.edge import Credentials, Docs, Front, Hosts, ManagerGuard, Metrics
 from tooldock.engine.registry import Catalogue, Entry, Limits, Offer, Registry
 from tooldock.engine.schema import Validator
 from tooldock.errors import ToolDockError
-from tooldock.model import Call, Caller, Channel, Namespace, Outcome, Tool
+from tooldock.model import Call, Caller, Channel, Item, Namespace, Outcome, Prompt, Resource, Tool
 
 TOKEN = "a-token-for-the-tests"
 MANAGER = "the-managers-token"
@@ -28,7 +28,16 @@ class NoSource:
     def list(self) -> Sequence[Tool]:
         return ()
 
-    async def call(self, call: Call, tool: Tool, deadline: float, channel: Channel) -> Outcome:
+    def resources(self) -> Sequence[Resource]:
+        return ()
+
+    def templates(self) -> Sequence[Resource]:
+        return ()
+
+    def prompts(self) -> Sequence[Prompt]:
+        return ()
+
+    async def call(self, call: Call, item: Item, deadline: float, channel: Channel, /) -> Outcome:
         raise AssertionError("nothing runs in these tests")
 
     async def close(self) -> None:

@@ -25,6 +25,8 @@ STATUS: dict[type[ToolDockError], int] = {
     errors.NotAllowed: 403,
     errors.NamespaceNotFound: 404,
     errors.ToolNotFound: 404,
+    errors.ResourceNotFound: 404,
+    errors.PromptNotFound: 404,
     errors.InvalidArguments: 422,
     errors.PolicyDenied: 403,
     errors.ConfirmationRequired: 409,

@@ -181,6 +181,7 @@ class Rest:
         base = request.base_url
         links = {
             "namespaces": f"{base}/namespaces",
+            "mcp": f"{base}/ns/{{namespace}}/mcp",
             "tools": f"{base}/ns/{{namespace}}/tools",
             "openapi": f"{base}/ns/{{namespace}}/openapi.json",
             "health": f"{base}/health",
