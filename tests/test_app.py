@@ -171,7 +171,8 @@ async def test_what_happened_can_be_counted(tmp_path: Path, venvs: Path) -> None
         assert buckets[-1].value == 1
         assert sorted(sample.value for sample in buckets) == [sample.value for sample in buckets]
         assert families["tooldock_audit_writable"].samples[0].value == 1
-        assert http_face(running, host="127.0.0.1") is not None
+        async with app.mcp_face(running, "core") as mcp:
+            assert http_face(running, mcp, host="127.0.0.1") is not None
 
 
 async def test_old_logs_go_while_it_runs_and_a_log_that_cannot_go_is_no_end(

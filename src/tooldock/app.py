@@ -11,9 +11,10 @@ import fcntl
 import gc
 import logging
 import os
+import shutil
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, cast
@@ -24,11 +25,24 @@ import uvicorn
 
 from tooldock import __version__
 from tooldock.config.load import load_yaml
-from tooldock.dialects.rest import Rest, refuse
+from tooldock.dialects.mcp.answers import refuse as refuse_mcp
+from tooldock.dialects.mcp.handshake import Handshake
+from tooldock.dialects.mcp.http import LEGACY_PATHS, PATHS, Mcp, is_mcp
+from tooldock.dialects.mcp.legacy_sse import LegacySse
+from tooldock.dialects.mcp.methods import Methods
+from tooldock.dialects.mcp.revisions import Revisions
+from tooldock.dialects.mcp.seal import Seal
+from tooldock.dialects.mcp.sessions import Sessions
+from tooldock.dialects.mcp.sse import KeepAlive
+from tooldock.dialects.mcp.stateless import Stateless
+from tooldock.dialects.mcp.store import FileStore
+from tooldock.dialects.rest import Rest
+from tooldock.dialects.rest import refuse as refuse_rest
 from tooldock.edge.credentials import Credentials, ManagerGuard
 from tooldock.edge.docs import Docs
 from tooldock.edge.front import OPEN_PATHS, Front
 from tooldock.edge.hosts import Hosts
+from tooldock.edge.http import Request, Response
 from tooldock.edge.metrics import Metrics
 from tooldock.edge.origins import Origins
 from tooldock.edge.proxies import Networks, Proxies
@@ -38,13 +52,14 @@ from tooldock.engine.meter import BUCKETS
 from tooldock.engine.pipeline import Engine
 from tooldock.engine.registry import Registry
 from tooldock.engine.secrets import store
-from tooldock.errors import SettingsError
+from tooldock.errors import NamespaceNotFound, SettingsError, ToolDockError
 from tooldock.manager.housekeeping import clear_scratch, expire_logs
 from tooldock.manager.prepare import Preparer
 from tooldock.manager.reload import Reloader
 from tooldock.model import Caller, Namespace
 from tooldock.paths import Paths
 from tooldock.settings import Settings, finish, warnings_for
+from tooldock.sources import folder
 from tooldock.workers.launcher import open_launcher
 from tooldock.workers.venvs import Environments, copy_runtime
 
@@ -57,6 +72,10 @@ _FIRST_LOAD_SECONDS = 2.0
 """How long the start-up summary waits for namespaces that are nearly there."""
 _HOUSEKEEPING_SECONDS = 3600.0
 _HEALTH_SECONDS = 1.0
+_PIPE_ROLE = "stdio-"
+_IDLE_SECONDS = 1.0
+_PIPE_SECONDS = 5.0
+"""How long calls may go on when the client at the other end of a pipe has closed it."""
 
 
 class Reporter(Protocol):
@@ -118,8 +137,10 @@ class Gateway:
 
 
 @contextlib.asynccontextmanager
-async def gateway(settings: Settings, paths: Paths, *, role: str, reporter: Reporter) -> AsyncIterator[Gateway]:
-    """Everything but the HTTP face. `paths` is prepared and `settings` finished."""
+async def gateway(
+    settings: Settings, paths: Paths, *, role: str, reporter: Reporter, only: str | None = None
+) -> AsyncIterator[Gateway]:
+    """Everything but a face. `paths` is prepared and `settings` finished; `only` names the one namespace to serve."""
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(_sole(paths, role))
         await asyncio.to_thread(clear_scratch, paths, role)
@@ -145,6 +166,7 @@ async def gateway(settings: Settings, paths: Paths, *, role: str, reporter: Repo
             eager_limit=settings.worker_eager_limit,
             progress=reporter.progress,
             changed=reporter.changed,
+            only=only,
         )
         first_load = await reloader.start()
         running = Gateway(settings, paths, engine, reloader, environments, first_load, settings.drain_seconds)
@@ -155,8 +177,38 @@ async def gateway(settings: Settings, paths: Paths, *, role: str, reporter: Repo
         yield running
 
 
-def http_face(running: Gateway, *, host: str) -> Front:
-    """The REST face of a gateway, behind the edge."""
+@contextlib.asynccontextmanager
+async def mcp_face(running: Gateway, role: str) -> AsyncIterator[Mcp]:
+    """MCP over HTTP: all revisions, with the sessions the last process of this role left."""
+    settings, paths = running.settings, running.paths
+    revisions = Revisions(settings.mcp_supported_versions, legacy=settings.enable_legacy_mcp)
+    methods = Methods(running.engine, revisions)
+    keepalive = KeepAlive()
+    sessions = Sessions(
+        FileStore(paths.sessions(role)),
+        ttl_seconds=settings.mcp_session_ttl_hours * 3600,
+        max_sessions=settings.mcp_max_sessions,
+        max_per_caller=settings.mcp_max_sessions_per_caller,
+    )
+    try:
+        await sessions.restore(revisions.handshake)
+        seal = await asyncio.to_thread(Seal.open, paths.token("mcp-state"))
+        mcp = Mcp(
+            methods,
+            revisions,
+            Handshake(methods, revisions, sessions, keepalive, strict=settings.mcp_strict),
+            Stateless(methods, revisions, seal, keepalive, strict=settings.mcp_strict),
+            LegacySse(methods, revisions, keepalive) if settings.enable_legacy_mcp else None,
+        )
+        running.engine.registry.subscribe(mcp.on_change)
+        yield mcp
+        mcp.close()
+    finally:
+        sessions.close()
+
+
+def http_face(running: Gateway, mcp: Mcp, *, host: str) -> Front:
+    """The REST and MCP faces of a gateway, behind the edge."""
     settings = running.settings
     metrics = Metrics()
     metrics.add(lambda: _collect(running))
@@ -172,8 +224,16 @@ def http_face(running: Gateway, *, host: str) -> Front:
         docs=Docs(),
         metrics=metrics,
     )
+
+    def route(request: Request) -> Awaitable[Response]:
+        path = request.path
+        return mcp(request) if path in PATHS or path in LEGACY_PATHS else rest(request)
+
+    def refuse(request: Request, error: ToolDockError) -> Response:
+        return refuse_mcp(request, error) if is_mcp(request.scope["path"]) else refuse_rest(request, error)
+
     return Front(
-        rest,
+        route,
         refuse=refuse,
         hosts=Hosts(host, settings.allowed_hosts),
         origins=Origins(settings.cors_origins),
@@ -194,18 +254,21 @@ async def serve(settings: Settings, paths: Paths, *, role: str, host: str, port:
         settings = finish(settings, paths)
         for warning in warnings_for(settings):
             log.warning("insecure_setting", text=warning)
-        async with gateway(settings, paths, role=role, reporter=reporter) as running:
+        async with (
+            gateway(settings, paths, role=role, reporter=reporter) as running,
+            mcp_face(running, role) as mcp,
+        ):
             address = listener.getsockname()
             url = f"{'https' if tls else 'http'}://{_shown(host)}:{address[1]}"
             config = server_config(
-                http_face(running, host=host),
+                http_face(running, mcp, host=host),
                 host=host,
                 port=address[1],
                 tls=tls,
                 drain_seconds=settings.drain_seconds,
             )
             server = _Server(config)
-            with _announced(paths, role, url), _signals(server, running, reporter):
+            with _announced(paths, role, url), _signals(server, running, mcp, reporter):
                 serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
                 await asyncio.wait(
                     [running.first_load, serving], timeout=_FIRST_LOAD_SECONDS, return_when="FIRST_COMPLETED"
@@ -218,6 +281,43 @@ async def serve(settings: Settings, paths: Paths, *, role: str, host: str, port:
                 gc.freeze()
                 gc.set_threshold(10_000, 20, 50)
                 await serving
+    return 0
+
+
+async def serve_stdio(
+    settings: Settings, paths: Paths, *, namespace: str, incoming: int, outgoing: int, reporter: Reporter
+) -> int:
+    """Serve one namespace to whoever holds the other ends of two descriptors. Returns the exit code."""
+    from tooldock.dialects.mcp.pipe import Incoming, Outgoing
+    from tooldock.dialects.mcp.rounds import Rounds
+    from tooldock.dialects.mcp.stdio import Stdio
+
+    role = f"{_PIPE_ROLE}{os.getpid()}"
+    _require_namespace(paths, namespace)
+    paths.prepare()
+    settings = finish(settings, paths)
+    await asyncio.to_thread(_clear_pipes, paths)
+    stop = _Stop()
+    try:
+        with stop.by_signals():
+            async with gateway(settings, paths, role=role, reporter=reporter, only=namespace) as running:
+                await _loaded(running, namespace)
+                # Calls have their time to finish while the pipe closes; after that only idle workers are left.
+                running.drain_seconds = min(settings.drain_seconds, _IDLE_SECONDS)
+                revisions = Revisions(settings.mcp_supported_versions, legacy=settings.enable_legacy_mcp)
+                methods = Methods(running.engine, revisions)
+                # Nobody but this process can be shown a state it sealed, so the key need not outlive it.
+                rounds = Rounds(methods, Seal())
+                pipe = Stdio(methods, rounds, namespace, Outgoing(outgoing), strict=settings.mcp_strict)
+                running.engine.registry.subscribe(pipe.on_change)
+                with _announced(paths, role, ""), _reloaded_by_signal(running):
+                    lines = Incoming(incoming, settings.max_request_size)
+                    await pipe.serve(lines, stop.asked(), min(settings.drain_seconds, _PIPE_SECONDS))
+    except asyncio.CancelledError:
+        if not stop.forced:
+            raise
+    finally:
+        shutil.rmtree(paths.run_dir(role), ignore_errors=True)
     return 0
 
 
@@ -322,7 +422,7 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _signals(server: _Server, running: Gateway, reporter: Reporter) -> Iterator[None]:
+def _signals(server: _Server, running: Gateway, mcp: Mcp, reporter: Reporter) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     reloads: set[asyncio.Task[Any]] = set()
 
@@ -332,6 +432,7 @@ def _signals(server: _Server, running: Gateway, reporter: Reporter) -> Iterator[
             running.drain_seconds = 0
             return
         server.should_exit = True
+        mcp.close()
         reporter.stopping(running.calls_in_flight())
         log.info("stopping", calls=running.calls_in_flight())
 
@@ -348,6 +449,89 @@ def _signals(server: _Server, running: Gateway, reporter: Reporter) -> Iterator[
     finally:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.remove_signal_handler(number)
+
+
+class _Stop:
+    """How signals end a process: at once, unless somebody is there who would rather be asked. The second is at once."""
+
+    def __init__(self) -> None:
+        self.forced = False
+        self._event: asyncio.Event | None = None
+        self._task = asyncio.current_task()
+
+    def asked(self) -> asyncio.Event:
+        """Set by the first signal from now on."""
+        self._event = asyncio.Event()
+        return self._event
+
+    @contextlib.contextmanager
+    def by_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+
+    def _end(self) -> None:
+        if self._event is not None and not self._event.is_set():
+            self._event.set()
+        elif self._task is not None and not self.forced:
+            self.forced = True
+            self._task.cancel()
+
+
+@contextlib.contextmanager
+def _reloaded_by_signal(running: Gateway) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    reloads: set[asyncio.Task[Any]] = set()
+
+    def reload() -> None:
+        task = asyncio.create_task(running.reload(), name="reload")
+        reloads.add(task)
+        task.add_done_callback(reloads.discard)
+
+    loop.add_signal_handler(signal.SIGHUP, reload)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGHUP)
+
+
+def _clear_pipes(paths: Paths) -> None:
+    """Run directories of pipes whose process was killed before it could remove its own."""
+    for path in paths.run_dir("core").parent.glob(f"{_PIPE_ROLE}*"):
+        pid = path.name.removeprefix(_PIPE_ROLE)
+        try:
+            os.kill(int(pid), 0)
+        except (ProcessLookupError, ValueError, OverflowError):
+            shutil.rmtree(path, ignore_errors=True)
+        except PermissionError:
+            pass  # alive, and somebody else's
+
+
+def _require_namespace(paths: Paths, namespace: str) -> None:
+    """Before anything is started for it."""
+    known = folder.names(paths.tools) if paths.tools.is_dir() else []
+    if namespace not in known:
+        there = f"There are: {', '.join(sorted(known))}." if known else "There are none yet; `tooldock new` makes one."
+        raise NamespaceNotFound(
+            f"There is no namespace {namespace[:80]!r} in {paths.tools}. {there}", namespace=namespace, available=known
+        )
+
+
+async def _loaded(running: Gateway, namespace: str) -> None:
+    """Wait until the namespace can be served. Raises why it cannot be."""
+    registry = running.engine.registry
+    if namespace not in registry.catalogue.entries:
+        await asyncio.shield(running.first_load)
+    if any(row.name == namespace and row.status == "disabled" for row in running.reloader.status()):
+        raise NamespaceNotFound(
+            f"Namespace {namespace!r} is switched off: its tooldock.yaml says `enabled: false`.", namespace=namespace
+        )
+    registry.catalogue.entry(namespace)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@
     │   ├── snapshots/<ns>/<hash>/  the folder as it is being served
     │   ├── catalogue/<ns>.json     its tools, so that listing starts nothing
     │   ├── run/<role>/             one process's sockets and scratch
+    │   ├── sessions/<role>.jsonl   MCP sessions, so that clients keep theirs across a restart; 0600
     │   └── runtime/<hash>/         the copy of the worker package that workers import
     ├── config.yaml
     └── secrets.enc  secrets.meta.yaml  secrets.lock
@@ -181,6 +182,10 @@ class Paths:
     def catalogue(self, ns: str) -> Path:
         return self.state / "catalogue" / f"{_segment(ns)}.json"
 
+    def sessions(self, role: str) -> Path:
+        """MCP sessions of one process, by the digests of their ids; readable by its owner alone."""
+        return self.state / "sessions" / f"{_segment(role)}.jsonl"
+
     @property
     def runtimes(self) -> Path:
         return self.state / "runtime"
@@ -206,6 +211,7 @@ class Paths:
             self.state / "snapshots",
             self.state / "catalogue",
             self.state / "run",
+            self.state / "sessions",
             self.runtimes,
         ):
             _make(directory)

@@ -257,7 +257,7 @@ _CREDENTIALS, _NETWORK, _DATA = "Credentials", "Listening", "Data"
 _LIMITS, _WORKERS, _LOGS = "Limits", "Workers", "Logs and audit"
 _MCP, _MANAGER, _POLICY, _NOTIFY, _BRIDGE = "MCP", "Manager", "Policy", "Notifications", "Bridge"
 
-_PLANNED = (_MCP, _MANAGER, _POLICY, _NOTIFY, _BRIDGE)
+_PLANNED = (_MANAGER, _POLICY, _NOTIFY, _BRIDGE)
 """Sections whose reader is not there yet. Their values are checked all the same, so that a file written for a later
 version is not refused by this one."""
 _PLANNED_NAMES = ("MANAGER_PORT", "BRIDGE_PORT", "RATE_LIMIT_DISABLED")
@@ -610,6 +610,22 @@ class Settings:
         "Hours after which an unused session is forgotten.",
         read=lambda raw: _hours(raw),
         example="MCP_SESSION_TTL_HOURS=24",
+        section=_MCP,
+        read_by="core, manager",
+    )
+    mcp_max_sessions: int = setting(
+        20_000,
+        "MCP sessions that may exist at once; more are refused until some end or expire.",
+        read=_whole(1, 1_000_000),
+        example="MCP_MAX_SESSIONS=20000",
+        section=_MCP,
+        read_by="core, manager",
+    )
+    mcp_max_sessions_per_caller: int = setting(
+        12_000,
+        "MCP sessions that one caller may have at once.",
+        read=_whole(1, 1_000_000),
+        example="MCP_MAX_SESSIONS_PER_CALLER=12000",
         section=_MCP,
         read_by="core, manager",
     )

@@ -282,7 +282,7 @@ def test_up_sets_everything_up_and_its_commands_work_as_printed(
     assert all(len(row) <= 80 for row in rows if str(data) not in row)
     assert any(row.split() == ["shared", "2", "ready"] for row in rows)
     block = "\n".join(rows).partition("another terminal:\n")[2].partition("Ctrl-C stops")[0]
-    call, curl = [part for part in re.split(r"\n\s*\n", block) if part.strip()]
+    call, curl, _, config = [part for part in re.split(r"\n\s*\n", block) if part.strip()]
     environ = {name: value for name, value in os.environ.items() if name != "DATA_DIR"}
 
     def paste(command: str) -> str:
@@ -293,6 +293,8 @@ def test_up_sets_everything_up_and_its_commands_work_as_printed(
     assert paste(call) == "Hello, Ada!\n"
     if shutil.which("curl"):
         assert paste(curl) == '"Hello, Ada!"\n'
+    (server,) = json.loads(paste(config))["mcpServers"].values()
+    assert server["url"].endswith("/ns/shared/mcp")
     terminal.press(b"\x03")
     assert "Stopping, 0 calls in flight." in terminal.read_all()
     assert terminal.process.returncode == 0

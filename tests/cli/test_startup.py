@@ -35,16 +35,24 @@ def test_the_summary_says_where_everything_is(paths: Paths, capsys: pytest.Captu
     Announcer(paths, token, made_example=True).ready(URL, [space("shared"), broken])
     out = capsys.readouterr().out
     assert f"ToolDock {__version__} is up." in out
-    for word in (URL, f"{URL}/docs", f"{URL}/metrics", str(paths.data_dir), str(paths.token("bearer_token"))):
+    for word in (
+        URL,
+        f"{URL}/ns/shared/mcp",
+        f"{URL}/docs",
+        f"{URL}/metrics",
+        str(paths.data_dir),
+        str(paths.token("bearer_token")),
+    ):
         assert re.search(rf"(?m) {re.escape(word)}$", out), word
     assert "broken/a.py:3" in out
     assert "invalid syntax" in out
     assert "call shared hello name=Ada" in out
+    assert "client-config --client claude" in out
 
 
 def commands(out: str) -> list[list[str]]:
     """The commands offered for pasting, as a shell would split them."""
-    block = out.partition("another terminal:\n")[2].partition("Ctrl-C")[0].replace("\\\n", " ")
+    block = out.partition("another terminal:\n")[2].partition("  Connect")[0].replace("\\\n", " ")
     return [shlex.split(line) for line in block.splitlines() if line.strip()]
 
 

@@ -15,7 +15,8 @@ from tooldock.cli.terminal import colour_allowed
 from tooldock.errors import ToolDockError
 
 SECTIONS: tuple[tuple[str, dict[str, str]], ...] = (
-    ("Run the gateway", {"up": "serve", "core": "serve"}),
+    ("Run the gateway", {"up": "serve", "core": "serve", "stdio": "stdio"}),
+    ("Connect clients", {"client-config": "client_config"}),
     ("Write and call tools", {"new": "new", "call": "call", "tools": "tools", "namespaces": "tools"}),
     ("Look after it", {"reload": "reload", "logs": "logs", "gc": "gc", "doctor": "doctor"}),
     ("Shell", {"completion": "completion"}),
@@ -35,7 +36,7 @@ class Program(click.Group):
         module = _MODULES.get(cmd_name)
         if module is None:
             return None
-        command = getattr(importlib.import_module(f"tooldock.cli.{module}"), cmd_name)
+        command = getattr(importlib.import_module(f"tooldock.cli.{module}"), cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 

@@ -86,6 +86,7 @@ class Announcer:
 
     def _summary(self, url: str, namespaces: Sequence[Namespace]) -> list[str]:
         rows = [
+            ("MCP", f"{url}/ns/{self._first(namespaces)}/mcp"),
             ("API", url),
             ("Docs", f"{url}/docs"),
             ("Metrics", f"{url}/metrics"),
@@ -98,6 +99,8 @@ class Announcer:
         if self._made_example:
             lines += [f"  Your first tools are in {self._paths.tools / EXAMPLE_NAMESPACE / 'hello.py'}.", ""]
         lines += ["  Try it from another terminal:", "", *self._tries(url, namespaces), ""]
+        config = [*self._command(), "client-config --client claude"]
+        lines += ["  Connect Claude (or vscode, cursor, litellm, open-webui):", "", *_folded(config), ""]
         lines += [f"  {click.style('Note:', fg='yellow')} {note}" for note in self._notes]
         lines += ["  Ctrl-C stops it.", ""]
         return lines
@@ -105,7 +108,7 @@ class Announcer:
     def _tries(self, url: str, namespaces: Sequence[Namespace]) -> list[str]:
         """A call by each way, made for pasting; without the example tool, the list of what there is."""
         serving = [namespace.name for namespace in namespaces if namespace.tools]
-        words = [_program(), f"--data-dir {shlex.quote(str(self._paths.data_dir))}"]
+        words = self._command()
         curl = ["curl -s -w '\\n'", self._token.header]
         if self._has_example(serving):
             words.append(f"call {EXAMPLE_NAMESPACE} {EXAMPLE_TOOL} name=Ada")
@@ -119,6 +122,13 @@ class Announcer:
             words.append("tools")
             curl.append(f"{url}/ns/{serving[0]}/tools" if serving else f"{url}/namespaces")
         return [*_folded(words), "", *_folded([part for part in curl if part])]
+
+    def _command(self) -> list[str]:
+        return [_program(), f"--data-dir {shlex.quote(str(self._paths.data_dir))}"]
+
+    def _first(self, namespaces: Sequence[Namespace]) -> str:
+        names = [namespace.name for namespace in namespaces if namespace.tools]
+        return EXAMPLE_NAMESPACE if EXAMPLE_NAMESPACE in names or not names else names[0]
 
     def _has_example(self, serving: Sequence[str]) -> bool:
         if self._made_example:

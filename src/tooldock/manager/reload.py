@@ -85,7 +85,9 @@ class Reloader:
         eager_limit: int,
         progress: Progress,
         changed: Callable[[Sequence[Namespace]], None],
+        only: str | None = None,
     ) -> None:
+        """`only`: serve this namespace and leave the others alone."""
         self._paths = paths
         self._registry = registry
         self._preparer = preparer
@@ -93,6 +95,7 @@ class Reloader:
         self._eager_limit = eager_limit
         self._progress = progress
         self._changed = changed
+        self._only = only
         self._eager = True
         self._closed = False
         self._places: dict[str, _Place] = {}
@@ -185,6 +188,8 @@ class Reloader:
         """Every folder: its files when they changed, None when not, the error when it cannot be read."""
         found: Folders = {}
         for name in folder.names(self._paths.tools):
+            if self._only is not None and name != self._only:
+                continue
             path = self._paths.tools / name
             place = self._places.get(name)
             try:
@@ -213,6 +218,8 @@ class Reloader:
 
     def _forget_others(self) -> None:
         """What was remembered of namespaces whose folder is gone; their snapshots can be collected then."""
+        if self._only is not None:
+            return  # the others are not gone, only not ours
         for record in self._paths.catalogue("x").parent.glob("*.json"):
             if record.stem not in self._places:
                 record.unlink(missing_ok=True)

@@ -1,0 +1,1 @@
+"""MCP, every revision: over HTTP (`http`) and over a pipe (`stdio`)."""
