@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test unit lint format bench lock matrix clean
+.PHONY: help setup up test unit lint format bench node conformance lock node-lock matrix clean
 
 help: ## List the recipes
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,7 @@ up: $(VENV)/.runtime ## Run the gateway on loopback
 	@$(BIN)/tooldock up
 
 test: $(VENV)/.dev ## Lint, type-check and run the whole test suite with coverage
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory node || echo "Without the Node parts some tests are skipped."; fi
 	@$(MAKE) --no-print-directory lint
 	@$(BIN)/coverage erase
 	@$(BIN)/coverage run -m pytest $(ARGS)
@@ -52,6 +53,19 @@ format: $(VENV)/.dev ## Format the code
 bench: $(VENV)/.dev ## Measure against the reference and the peers; prints the table
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+NPM_CI := npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+
+tests/node/node_modules/.installed: tests/node/package-lock.json
+	@command -v npm >/dev/null || { echo "The MCP suites and clients run on Node and are installed by npm, which is not here (Debian: apt install npm)."; exit 1; }
+	@echo "Installing the Node parts of the tests (once) ..."
+	@cd tests/node && $(NPM_CI)
+	@touch $@
+
+node: tests/node/node_modules/.installed ## Install the MCP suites and clients for Node that the tests use
+
+conformance: $(VENV)/.dev node ## Run the official MCP suites against the gateway; prints scenario by scenario
+	@$(BIN)/pytest -q -s -p no:randomly tests/conformance $(ARGS)
+
 LOCK := $(BIN)/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
 	--no-annotate --no-header --upgrade pyproject.toml
 
@@ -59,10 +73,13 @@ lock: $(VENV)/.runtime ## Refresh both lock files
 	@$(LOCK) --group build -o requirements.lock
 	@$(LOCK) --group dev -c requirements.lock -o requirements-dev.lock
 
+node-lock: ## Refresh the lock file of the Node parts, without download addresses
+	@cd tests/node && npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund --loglevel=error
+
 matrix: ## Run the tests under another interpreter: make matrix PYTHON=python3.13
 	@v=.venv-$$($(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])') && \
 	$(MAKE) --no-print-directory VENV=$$v PYTHON=$(PYTHON) $$v/.dev && \
 	TOOLDOCK_TEST_VENVS=$(CURDIR)/$$v/environments $$v/bin/pytest -q $(ARGS)
 
 clean: ## Remove everything `make` made
-	rm -rf $(VENV) .venv-* .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov
+	rm -rf $(VENV) .venv-* .bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.* htmlcov tests/node/node_modules

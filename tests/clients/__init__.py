@@ -1,0 +1,1 @@
+"""MCP clients that others wrote, each doing the same round of things with a real gateway."""

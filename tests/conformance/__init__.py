@@ -1,0 +1,1 @@
+"""The protocol's official suites against a real gateway that serves `tests/fixtures/conformance`."""
