@@ -18,12 +18,13 @@ from benchmarks.faults import faults
 from benchmarks.findings import Finding
 from benchmarks.measures import MEASURES, Effort, Measure
 from benchmarks.servers import REFERENCE, contenders
+from benchmarks.sessions import SESSION_MEASURES
 
 PAGE = ROOT / "docs" / "reference" / "benchmarks.md"
 TOLD_VERSIONS = ("tooldock-gateway", "starlette", "uvicorn", "uvloop", "httptools", "mcp", "fastmcp")
 FULL = Effort(seconds=4.0, repeats=5, fault_seconds=60.0)
 QUICK = Effort(seconds=1.0, repeats=3, fault_seconds=10.0)
-ALL_MEASURES: dict[str, Measure] = {**MEASURES, "faults": faults}
+ALL_MEASURES: dict[str, Measure] = {**MEASURES, **SESSION_MEASURES, "faults": faults}
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

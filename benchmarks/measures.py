@@ -17,20 +17,12 @@ from benchmarks.environments import BIN, NotMeasurable
 from benchmarks.findings import Finding
 from benchmarks.gateway import Gateway, running_gateway
 from benchmarks.processes import Child, free_port, pss_bytes, tree_pss_bytes
-from benchmarks.servers import TOOLS, gateway, gateway_variables, rest, write_namespace
+from benchmarks.servers import TOOLS, gateway, gateway_variables, many_tools, rest, write_namespace
 from benchmarks.wire import WireError, ask, request
 
 MEGABYTE = 1_000_000
 FLAT = 1.25
 """A cost that grows by less than this counts as flat: a busy neighbour moves CPU time by as much."""
-
-FILLER = '''
-
-@tool
-async def filler_{number}(text: str, times: int = 1) -> str:
-    """Return the text several times."""
-    return text * times
-'''
 
 VERSION = '''\
 from fastmcp.tools import tool
@@ -64,16 +56,6 @@ def _folders(count: int) -> Callable[[Site], None]:
             write_namespace(site, f"other-{number}", {"echo.py": TOOLS})
 
     return prepare
-
-
-def _many_tools(count: int) -> Callable[[Site], None]:
-    """One namespace with `count` tools, `echo` among them."""
-    files = {"echo.py": TOOLS}
-    present = TOOLS.count("@tool")
-    if count > present:
-        filler = (FILLER.format(number=number) for number in range(count - present))
-        files["filler.py"] = "from fastmcp.tools import tool\n" + "".join(filler)
-    return lambda site: write_namespace(site, "bench", files)
 
 
 # Dropping a folder
@@ -202,7 +184,7 @@ def namespaces(directory: Path, effort: Effort) -> list[Finding]:
 
 def tools(directory: Path, effort: Effort) -> list[Finding]:
     """A call's cost with three tools in its namespace and with five hundred."""
-    return _grown("tools", "500 tools in the namespace", _many_tools(1), _many_tools(500), directory, effort)
+    return _grown("tools", "500 tools in the namespace", many_tools(1), many_tools(500), directory, effort)
 
 
 def _grown(

@@ -40,6 +40,15 @@ async def slow(text: str) -> str:
 '''
 
 
+FILLER = '''
+
+@tool
+async def filler_{number}(text: str, times: int = 1) -> str:
+    """Return the text several times."""
+    return text * times
+'''
+
+
 def _script(environment: Environment, name: str) -> Callable[[Site], list[str]]:
     path = ROOT / "benchmarks" / "peers" / name
     return lambda site: [str(environment.python), str(path), str(site.port)]
@@ -87,6 +96,16 @@ def write_namespace(site: Site, name: str, files: Mapping[str, str]) -> None:
         (folder / file).write_text(text, encoding="utf-8")
 
 
+def many_tools(count: int) -> Callable[[Site], None]:
+    """One namespace with `count` tools, `echo` among them."""
+    files = {"echo.py": TOOLS}
+    present = TOOLS.count("@tool")
+    if count > present:
+        filler = (FILLER.format(number=number) for number in range(count - present))
+        files["filler.py"] = "from fastmcp.tools import tool\n" + "".join(filler)
+    return lambda site: write_namespace(site, "bench", files)
+
+
 def gateway(
     name: str,
     title: str,
@@ -119,7 +138,9 @@ HANDSHAKE = "2025-11-25"
 _ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
-def mcp_modern(headers: Callable[[Site], Mapping[str, str]] = lambda site: {}, path: str = "/mcp") -> Builder:
+def mcp_modern(
+    headers: Callable[[Site], Mapping[str, str]] = lambda site: {}, path: str = "/mcp", tool: str = "echo"
+) -> Builder:
     """Calls in the stateless revision: everything a call needs travels with it."""
 
     def build(site: Site, callers: int, payload: bytes) -> list[bytes]:
@@ -132,38 +153,42 @@ def mcp_modern(headers: Callable[[Site], Mapping[str, str]] = lambda site: {}, p
             **_ACCEPT,
             "MCP-Protocol-Version": MODERN,
             "Mcp-Method": "tools/call",
-            "Mcp-Name": "echo",
+            "Mcp-Name": tool,
             **headers(site),
         }
-        return [request(site.port, "POST", path, fields, _tools_call(payload, meta))] * callers
+        return [request(site.port, "POST", path, fields, _tools_call(tool, payload, meta))] * callers
 
     return build
 
 
-def mcp_session(headers: Callable[[Site], Mapping[str, str]] = lambda site: {}, path: str = "/mcp") -> Builder:
+def mcp_session(
+    headers: Callable[[Site], Mapping[str, str]] = lambda site: {}, path: str = "/mcp", tool: str = "echo"
+) -> Builder:
     """Calls in sessions, one for each caller."""
 
     def build(site: Site, callers: int, payload: bytes) -> list[bytes]:
-        body = _tools_call(payload, None)
-        return [request(site.port, "POST", path, open_session(site), body) for _ in range(callers)]
-
-    def open_session(site: Site) -> dict[str, str]:
-        fields = {**_ACCEPT, **headers(site)}
-        parameters = {
-            "protocolVersion": HANDSHAKE,
-            "capabilities": {},
-            "clientInfo": {"name": "bench", "version": "1"},
-        }
-        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": parameters}
-        answer = _post(site, path, fields, hello)
-        session = answer.header("Mcp-Session-Id")
-        if session is None:
-            raise NotReady(f"no session in the answer to initialize: {answer.body[:200]!r}")
-        fields |= {"Mcp-Session-Id": session, "MCP-Protocol-Version": HANDSHAKE}
-        _post(site, path, fields, {"jsonrpc": "2.0", "method": "notifications/initialized"})
-        return fields
+        body = _tools_call(tool, payload, None)
+        return [request(site.port, "POST", path, open_session(site, headers(site), path), body) for _ in range(callers)]
 
     return build
+
+
+def open_session(site: Site, headers: Mapping[str, str], path: str = "/mcp") -> dict[str, str]:
+    """The handshake; gives the headers of every request that follows."""
+    fields = {**_ACCEPT, **headers}
+    parameters = {
+        "protocolVersion": HANDSHAKE,
+        "capabilities": {},
+        "clientInfo": {"name": "bench", "version": "1"},
+    }
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": parameters}
+    answer = _post(site, path, fields, hello)
+    session = answer.header("Mcp-Session-Id")
+    if session is None:
+        raise NotReady(f"no session in the answer to initialize: {answer.body[:200]!r}")
+    fields |= {"Mcp-Session-Id": session, "MCP-Protocol-Version": HANDSHAKE}
+    _post(site, path, fields, {"jsonrpc": "2.0", "method": "notifications/initialized"})
+    return fields
 
 
 def _post(site: Site, path: str, fields: Mapping[str, str], message: Mapping[str, object]) -> Answer:
@@ -173,9 +198,9 @@ def _post(site: Site, path: str, fields: Mapping[str, str], message: Mapping[str
     return answer
 
 
-def _tools_call(payload: bytes, meta: Mapping[str, object] | None) -> bytes:
+def _tools_call(tool: str, payload: bytes, meta: Mapping[str, object] | None) -> bytes:
     mark = payload.decode("ascii")
-    parameters: dict[str, object] = {"name": "echo", "arguments": {"text": mark}}
+    parameters: dict[str, object] = {"name": tool, "arguments": {"text": mark}}
     if meta is not None:
         parameters["_meta"] = meta
     message = {"jsonrpc": "2.0", "id": mark, "method": "tools/call", "params": parameters}
@@ -202,9 +227,23 @@ REFERENCE = Contender(
 
 
 def ours() -> list[Contender]:
+    modern, session, many = f"ToolDock, MCP {MODERN}", f"ToolDock, MCP {HANDSHAKE}", many_tools(500)
+
+    def by_modern(tool: str = "echo") -> Builder:
+        return mcp_modern(gateway_headers, tool=tool)
+
+    def by_session(tool: str = "echo") -> Builder:
+        return mcp_session(gateway_headers, tool=tool)
+
     return [
         gateway("rest-async", "ToolDock, REST, async tool", rest("echo"), floor=0.60, cpu_us=110),
         gateway("rest-sync", "ToolDock, REST, sync tool", rest("echo_sync"), floor=0.40),
+        gateway("mcp-modern", f"{modern}, async tool", by_modern(), _mcp_text, floor=0.60, cpu_us=110),
+        gateway("mcp-session", f"{session}, async tool", by_session(), _mcp_text, floor=0.60, cpu_us=110),
+        gateway("mcp-modern-sync", f"{modern}, sync tool", by_modern("echo_sync"), _mcp_text, floor=0.40),
+        gateway("mcp-session-sync", f"{session}, sync tool", by_session("echo_sync"), _mcp_text, floor=0.40),
+        gateway("mcp-modern-500", f"{modern}, 500 tools", by_modern(), _mcp_text, floor=0.60, prepare=many),
+        gateway("mcp-session-500", f"{session}, 500 tools", by_session(), _mcp_text, floor=0.60, prepare=many),
     ]
 
 

@@ -149,23 +149,26 @@ def verdicts(race: Race) -> list[Finding]:
 
 
 def _against_peers(race: Race) -> list[Finding]:
-    """Our fastest row beside each peer, in the same run."""
-    ours = next((one for one in race.standings if one.contender.ours), None)
-    if ours is None:
-        return []
-    return [
-        Finding(
-            ours.contender.name,
-            f"{ours.contender.title}: rate at {connections} connections, of {peer.contender.title}",
-            ours.ratio(connections) / peer.ratio(connections),
-            "x",
-            FASTER_THAN[peer.contender.name.partition("-")[0]],
-            at_least=True,
-        )
-        for peer in race.standings
-        if peer.contender.name.partition("-")[0] in FASTER_THAN
-        for connections in (16, 100)
-    ]
+    """Our row of the same wire beside each peer, in the same run: `mcp-modern` beside `sdk-modern`."""
+    ours = {one.contender.name.partition("-")[2]: one for one in race.standings if one.contender.name[:4] == "mcp-"}
+    found = []
+    for peer in race.standings:
+        project, _, wire = peer.contender.name.partition("-")
+        own = next((row for name, row in ours.items() if name == wire), None)
+        if project not in FASTER_THAN or own is None:
+            continue
+        found += [
+            Finding(
+                own.contender.name,
+                f"{own.contender.title}: rate at {connections} connections, of {peer.contender.title}",
+                own.ratio(connections) / peer.ratio(connections),
+                "x",
+                FASTER_THAN[project],
+                at_least=True,
+            )
+            for connections in (16, 100)
+        ]
+    return found
 
 
 def _judge(one: Standing) -> list[Finding]:
