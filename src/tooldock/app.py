@@ -266,7 +266,9 @@ async def serve(settings: Settings, paths: Paths, *, role: str, host: str, port:
                 port=address[1],
                 tls=tls,
                 drain_seconds=settings.drain_seconds,
+                before_answers=running.engine.audit.flush,
             )
+            running.engine.audit.gather(asyncio.get_running_loop())
             server = _Server(config)
             with _announced(paths, role, url), _signals(server, running, mcp, reporter):
                 serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")

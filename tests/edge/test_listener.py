@@ -473,3 +473,17 @@ def test_nobody_holds_a_free_port() -> None:
     with bind("127.0.0.1", 0) as listener:
         port = listener.getsockname()[1]
     assert holder(port) is None
+
+
+async def test_nothing_leaves_before_what_has_to_be_done_first() -> None:
+    order: list[str] = []
+
+    async def answering(request: Request) -> Response:
+        order.append("answered")
+        return Response(200, b"x")
+
+    async with serve(front(answering), before_answers=lambda: order.append("before")) as port:
+        answer = await exchange(port, b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        order.append("received")
+    assert answer.endswith(b"x")
+    assert order == ["answered", "before", "received"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -240,3 +241,47 @@ def test_only_a_tool_that_says_so_is_recorded_as_read_only() -> None:
     reading = Tool(namespace="math", name="add", annotations={"readOnlyHint": True})
     assert describe(call(), reading, Outcome("ok"), b"{}")["mutates"] is False
     assert describe(call(), None, Outcome("ok"), b"{}")["mutates"] is False
+
+
+async def test_records_of_one_turn_share_a_write_and_are_there_when_asked_for(
+    tmp_path: Path, opened: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / NAME
+    log = opened(lambda day: path)
+    log.gather(asyncio.get_running_loop())
+    writes: list[bytes] = []
+    write = os.write
+
+    def seen(fd: int, data: bytes) -> int:
+        writes.append(data)
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", seen)
+    log.write({"n": 1})
+    log.write({"n": 2})
+    assert writes == []
+    log.flush()
+    assert [row["n"] for row in lines(path)] == [1, 2]
+    assert len(writes) == 1
+    log.write({"n": 3})
+    await asyncio.sleep(0)
+    assert [row["n"] for row in lines(path)] == [1, 2, 3]
+    log.write({"n": 4})
+    log.close()
+    assert [row["n"] for row in lines(path)] == [1, 2, 3, 4]
+
+
+async def test_gathered_records_that_find_no_room_are_kept_one_by_one(
+    tmp_path: Path, opened: Opener, retry_at_once: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "_KEPT", 2)
+    path = tmp_path / "missing" / NAME
+    log = opened(lambda day: path)
+    log.gather(asyncio.get_running_loop())
+    for number in range(3):
+        log.write({"n": number})
+    log.flush()
+    assert log.problem is not None
+    path.parent.mkdir()
+    assert log.recover()
+    assert [row.get("n", row.get("lost")) for row in lines(path)] == [0, 1, 1]

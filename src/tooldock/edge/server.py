@@ -11,6 +11,7 @@ import asyncio
 import errno
 import socket
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -122,8 +123,12 @@ def server_config(
     tls: Tls | None = None,
     drain_seconds: float = 10.0,
     keep_alive_seconds: int = KEEP_ALIVE_SECONDS,
+    before_answers: Callable[[], None] | None = None,
 ) -> uvicorn.Config:
-    """uvicorn's settings for one face. Serve it on the socket that `bind` returned."""
+    """uvicorn's settings for one face. Serve it on the socket that `bind` returned.
+
+    `before_answers` is called each time before bytes are sent to clients.
+    """
     if tls is not None:
         tls.check()
     return uvicorn.Config(
@@ -131,7 +136,7 @@ def server_config(
         host=host,
         port=port,
         loop="uvloop",
-        http=Protocol,
+        http=Protocol if before_answers is None else _after(before_answers),
         ws="none",
         lifespan="off",
         interface="asgi3",
@@ -148,13 +153,20 @@ def server_config(
     )
 
 
+def _after(before: Callable[[], None]) -> type[Protocol]:
+    """The protocol of one server; uvicorn makes its objects by class."""
+    return type("Protocol", (Protocol,), {"before_answers": staticmethod(before)})
+
+
 class _Outbox:
     """What the connections of one server share: the end of the loop's turn, when answers are sent, and one timer
     for those on which nothing happens any more."""
 
-    __slots__ = ("_connections", "_loop", "_waiting")
+    __slots__ = ("_connections", "_loop", "_waiting", "before")
 
-    def __init__(self, connections: set[Any]) -> None:
+    def __init__(self, connections: set[Any], before: Callable[[], None]) -> None:
+        self.before = before
+        """What has to be done before bytes leave."""
         self._loop = asyncio.get_running_loop()
         self._waiting: list[_Joined] = []
         self._connections = connections
@@ -215,6 +227,7 @@ class _Joined:
 
     def release(self) -> None:
         if self._held:
+            self._outbox.before()
             data, self._held = self._held, b""
             # An answer may be finished after the connection was refused. The transport would raise, and those whose
             # answers are sent in the same turn would get none.
@@ -277,6 +290,8 @@ class Protocol(HttpToolsProtocol):
     answer instead of a reset connection, but not for ever.
     """
 
+    before_answers: Callable[[], None] = staticmethod(_nothing)
+
     _idle_since = 0.0
     _head_bytes = -1
     _timer: asyncio.TimerHandle | None = None
@@ -289,7 +304,7 @@ class Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         shared = vars(self.server_state)  # by all connections of this server
-        outbox = shared.get("outbox") or shared.setdefault("outbox", _Outbox(self.connections))
+        outbox = shared.get("outbox") or shared.setdefault("outbox", _Outbox(self.connections, self.before_answers))
         super().connection_made(_Joined(transport, outbox))  # type: ignore[arg-type]
         self._timer = self.loop.call_later(HEAD_SECONDS, self._head_too_slow)
 

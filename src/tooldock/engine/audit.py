@@ -1,12 +1,14 @@
 """The audit: one JSON line per call, written before the caller is answered.
 
-A line goes to the operating system in one write, so it survives the death of this process. When a line cannot
-be written (a full disk), the lines are kept in memory up to a bound and written when there is room again, a `gap`
-record tells how many were lost, and until then only tools that declare themselves read-only are run.
+A line goes to the operating system before its answer does, so it survives the death of this process. Calls that end in
+the same turn of the event loop share one write (`gather`). When a line cannot be written (a full disk), the lines are
+kept in memory up to a bound and written when there is room again, a `gap` record tells how many were lost, and until
+then only tools that declare themselves read-only are run.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import time
@@ -98,6 +100,8 @@ class AuditLog:
         self._fd = -1
         self._day = 0
         self._size = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._gathered: list[bytes] = []
         self._kept: deque[bytes] = deque()
         self._lost = 0
         self._retry_at = 0.0
@@ -108,13 +112,31 @@ class AuditLog:
         if not self.enabled:
             return
         line = self._seal(record)
-        if self.problem is not None and not self._recover():
-            self._keep(line)
+        if self._loop is None:
+            self._put([line])
             return
-        try:
-            self._append(line)
-        except OSError as error:
-            self._fail(error)
+        if not self._gathered:
+            self._loop.call_soon(self.flush)
+        self._gathered.append(line)
+
+    def gather(self, loop: asyncio.AbstractEventLoop) -> None:
+        """From now on write the lines of a turn of the loop together. Whoever answers calls `flush` before."""
+        self._loop = loop
+
+    def flush(self) -> None:
+        """Hand over what was gathered."""
+        if self._gathered:
+            lines, self._gathered = self._gathered, []
+            self._put(lines)
+
+    def _put(self, lines: list[bytes]) -> None:
+        if self.problem is None or self._recover():
+            try:
+                self._append(lines[0] if len(lines) == 1 else b"".join(lines))
+                return
+            except OSError as error:
+                self._fail(error)
+        for line in lines:
             self._keep(line)
 
     def recover(self) -> bool:
@@ -122,6 +144,7 @@ class AuditLog:
         return self.problem is None or self._recover()
 
     def close(self) -> None:
+        self.flush()
         self._retry_at = 0.0  # the last chance; it does not wait for the next one
         self.recover()
         if self._kept or self._lost:
@@ -130,12 +153,12 @@ class AuditLog:
             os.close(self._fd)
             self._fd = -1
 
-    def _append(self, line: bytes) -> None:
+    def _append(self, data: bytes) -> None:
         day = int(time.time() // 86400)
         if day != self._day or self._fd < 0:
             self._open(day)
-        written = os.write(self._fd, line)
-        if written != len(line):
+        written = os.write(self._fd, data)
+        if written != len(data):
             # A full disk took a part. A torn line must not stay, or it would spoil the next one too.
             os.ftruncate(self._fd, self._size)
             raise OSError(28, "No space left on device")
