@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import gc
 import json
 import logging
@@ -125,6 +126,30 @@ async def test_only_one_core_uses_a_data_directory_and_the_next_may_follow(tmp_p
         assert await token(running) == "enon"
 
 
+async def test_a_pipe_clears_up_after_dead_ones_and_not_after_one_whose_number_means_nothing_here(
+    tmp_path: Path, venvs: Path
+) -> None:
+    settings, paths = prepared(tmp_path, venvs)
+    dead, elsewhere = (paths.run_dir(f"stdio-{number}") for number in (2**31 - 1, 2**31 - 2))
+    for run in (dead, elsewhere):
+        run.mkdir(parents=True)
+        (run / "lock").touch()
+    incoming = os.open(os.devnull, os.O_RDONLY)
+    outgoing = os.open(os.devnull, os.O_WRONLY)
+    try:
+        with (elsewhere / "lock").open("rb") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            served = app.serve_stdio(
+                settings, paths, namespace="math", incoming=incoming, outgoing=outgoing, reporter=Listener()
+            )
+            async with asyncio.timeout(60):
+                assert await served == 0
+            assert (dead.exists(), elsewhere.exists()) == (False, True)
+    finally:
+        os.close(incoming)
+        os.close(outgoing)
+
+
 async def test_secrets_reach_the_worker_and_a_new_value_comes_with_the_next_reload(tmp_path: Path, venvs: Path) -> None:
     settings, paths = prepared(tmp_path, venvs)
     store.seal({"global": {"TOKEN": "first"}}, KEY, paths.secrets_enc)
@@ -163,7 +188,8 @@ async def test_what_happened_can_be_counted(tmp_path: Path, venvs: Path) -> None
     settings, paths = prepared(tmp_path, venvs)
     async with started(settings, paths) as running:
         await token(running)
-        families = {family.name: family for family in app._collect(running)}
+        async with app.mcp_face(running, "core") as mcp:
+            families = {family.name: family for family in app._collect(running, mcp)}
         (count,) = families["tooldock_calls"].samples
         assert (count.labels, count.value) == ({"namespace": "math", "tool": "token", "status": "ok"}, 1)
         buckets = [sample for sample in families["tooldock_call_seconds"].samples if sample.name.endswith("_bucket")]
@@ -171,6 +197,7 @@ async def test_what_happened_can_be_counted(tmp_path: Path, venvs: Path) -> None
         assert buckets[-1].value == 1
         assert sorted(sample.value for sample in buckets) == [sample.value for sample in buckets]
         assert families["tooldock_audit_writable"].samples[0].value == 1
+        assert families["tooldock_mcp_sessions"].samples[0].value == 0
         async with app.mcp_face(running, "core") as mcp:
             assert http_face(running, mcp, host="127.0.0.1") is not None
 

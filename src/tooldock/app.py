@@ -64,6 +64,8 @@ from tooldock.workers.launcher import open_launcher
 from tooldock.workers.venvs import Environments, copy_runtime
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from prometheus_client import Metric
 
 log = structlog.get_logger("tooldock")
@@ -76,6 +78,16 @@ _PIPE_ROLE = "stdio-"
 _IDLE_SECONDS = 1.0
 _PIPE_SECONDS = 5.0
 """How long calls may go on when the client at the other end of a pipe has closed it."""
+
+
+_MCP_NUMBERS = {
+    "sessions": "MCP sessions that exist.",
+    "replay_bytes": "Bytes kept for clients that come back to a stream.",
+    "replay_evictions": "Events that were dropped from what is kept for them.",
+    "suspended_calls": "Calls that wait for a client to come back with answers.",
+    "subscriptions": "Open subscriptions of the stateless revision.",
+    "legacy_connections": "Open connections of the HTTP+SSE transport.",
+}
 
 
 class Reporter(Protocol):
@@ -211,7 +223,7 @@ def http_face(running: Gateway, mcp: Mcp, *, host: str) -> Front:
     """The REST and MCP faces of a gateway, behind the edge."""
     settings = running.settings
     metrics = Metrics()
-    metrics.add(lambda: _collect(running))
+    metrics.add(lambda: _collect(running, mcp))
     rest = Rest(
         running.engine,
         status=running.reloader.status,
@@ -312,7 +324,7 @@ async def serve_stdio(
                 rounds = Rounds(methods, Seal())
                 pipe = Stdio(methods, rounds, namespace, Outgoing(outgoing), strict=settings.mcp_strict)
                 running.engine.registry.subscribe(pipe.on_change)
-                with _announced(paths, role, ""), _reloaded_by_signal(running):
+                with _reloaded_by_signal(running), _announced(paths, role, ""):
                     lines = Incoming(incoming, settings.max_request_size)
                     await pipe.serve(lines, stop.asked(), min(settings.drain_seconds, _PIPE_SECONDS))
     except asyncio.CancelledError:
@@ -509,7 +521,9 @@ def _clear_pipes(paths: Paths) -> None:
         try:
             os.kill(int(pid), 0)
         except (ProcessLookupError, ValueError, OverflowError):
-            shutil.rmtree(path, ignore_errors=True)
+            # In a container on the same directory it may live under a number that means nothing here.
+            if not _is_held(path / "lock"):
+                shutil.rmtree(path, ignore_errors=True)
         except PermissionError:
             pass  # alive, and somebody else's
 
@@ -558,6 +572,17 @@ def _sole(paths: Paths, role: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+def _is_held(lock: Path) -> bool:
+    try:
+        with lock.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 @contextlib.contextmanager
 def _announced(paths: Paths, role: str, url: str) -> Iterator[None]:
     """How commands on this machine find the running process."""
@@ -589,7 +614,7 @@ def _credentials(settings: Settings) -> Credentials:
     return Credentials(tokens)
 
 
-def _collect(running: Gateway) -> Iterator[Metric]:
+def _collect(running: Gateway, mcp: Mcp) -> Iterator[Metric]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     calls = CounterMetricFamily("tooldock_calls", "Calls by outcome.", labels=("namespace", "tool", "status"))
@@ -615,6 +640,8 @@ def _collect(running: Gateway) -> Iterator[Metric]:
     writable = GaugeMetricFamily("tooldock_audit_writable", "1 while calls can be recorded.")
     writable.add_metric((), float(running.engine.audit.problem is None))
     yield from (calls, seconds, active, waiting, restarts, writable)
+    for name, value in mcp.numbers().items():
+        yield GaugeMetricFamily(f"tooldock_mcp_{name}", _MCP_NUMBERS[name], value=value)
 
 
 async def _keep_house(settings: Settings, paths: Paths) -> None:

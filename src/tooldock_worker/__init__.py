@@ -5,6 +5,7 @@ standard library and pydantic alone and never imports the gateway.
 
     load       a folder of tool files in, callable tools, resources and prompts out
     schema     a function in, argument check and JSON Schemas out
+    tools      tools: how they are described, bound and called
     readings   resources and prompts: how they are described, bound and read
     uris       URI templates; the gateway uses them too
     results    what a tool returned or raised in, JSON out; `contents` the same for resources and prompts

@@ -73,21 +73,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     light.install()
     try:
         loaded = load(Path(options.folder))
+        gc.collect()
+        gc.freeze()
+        server = Server(
+            options.namespace,
+            loaded,
+            sock,
+            begun=begun,
+            threads=options.threads,
+            max_output=options.max_output,
+            max_frame=options.max_frame,
+        )
+        asyncio.run(server.serve())
     except LoadError as error:
         _report(sock, error)
         return EXIT_NOT_LOADED
-    gc.collect()
-    gc.freeze()
-    server = Server(
-        options.namespace,
-        loaded,
-        sock,
-        begun=begun,
-        threads=options.threads,
-        max_output=options.max_output,
-        max_frame=options.max_frame,
-    )
-    asyncio.run(server.serve())
     return 0
 
 

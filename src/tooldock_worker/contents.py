@@ -27,6 +27,8 @@ def resource_result(value: Any, uri: str, mime_type: str, meta: Mapping[str, Any
             result["_meta"] = value.meta
         return dumps(result)
     _refuse_questions(value)
+    if _is_a(value, "ResourceContent"):
+        value = [value]
     if isinstance(value, list) and value and all(_is_a(item, "ResourceContent") for item in value):
         return dumps({"contents": [_part(item, uri, meta) for item in value]})
     text = value if isinstance(value, str | bytes) else dumps(value).decode()

@@ -13,9 +13,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
-import json
 import os
-import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec
@@ -23,27 +21,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
-from tooldock_worker import context, light, schema
-from tooldock_worker.jsontext import EncodeError, clean, dumps
+from tooldock_worker import context, light, schema, tools
+from tooldock_worker.jsontext import clean
 from tooldock_worker.light.decorator import record_of
-from tooldock_worker.light.values import on_wire
-from tooldock_worker.problems import BadArguments
-from tooldock_worker.running import is_async, runnable
+from tooldock_worker.tools import LoadedTool
 
 if TYPE_CHECKING:
     from tooldock_worker.readings import Reading, TemplateReading
 
-__all__ = ["BadArguments", "LoadError", "Loaded", "LoadedTool", "load"]
-
 _MAX_MESSAGE = 2_000
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 _REAL = {"Tool": "tool", "Resource": "resource", "ResourceTemplate": "resource", "Prompt": "prompt"}
-_HINTS = {
-    "read_only_hint": "readOnlyHint",
-    "destructive_hint": "destructiveHint",
-    "idempotent_hint": "idempotentHint",
-    "open_world_hint": "openWorldHint",
-}
 
 Health = Callable[[], Awaitable[Any] | Any]
 
@@ -63,54 +50,6 @@ class LoadError(Exception):
         self.file = file
         self.line = line
         self.kind = kind
-
-
-class LoadedTool:
-    """A tool, ready to be called: `fn(**bind(arguments))`, plus the context under `context_parameter`."""
-
-    kind = "tool"
-    __slots__ = (
-        "_described",
-        "bind",
-        "context_parameter",
-        "file",
-        "fn",
-        "is_async",
-        "line",
-        "name",
-        "output_schema",
-        "result_adapter",
-        "timeout",
-        "wraps_result",
-    )
-
-    def __init__(
-        self,
-        *,
-        fn: Callable[..., Any],
-        bind: Callable[[dict[str, Any]], dict[str, Any]],
-        described: dict[str, Any],
-        line: int | None,
-        context_parameter: str | None = None,
-        result_adapter: Any = None,
-    ) -> None:
-        self.name: str = described["name"]
-        self.fn = fn
-        self.is_async = is_async(fn)
-        self.bind = bind
-        """Arguments in, keyword arguments out; raises `BadArguments`."""
-        self.context_parameter = context_parameter
-        self.result_adapter = result_adapter
-        self.output_schema: dict[str, Any] | None = described.get("outputSchema")
-        self.wraps_result = bool(self.output_schema and self.output_schema.get(schema.WRAPPED))
-        self.timeout: float | None = described.get("timeout")
-        self.file: str = described["file"]
-        self.line = line
-        self._described = described
-
-    def describe(self) -> dict[str, Any]:
-        """What callers are told, as JSON."""
-        return self._described
 
 
 class Loaded:
@@ -347,10 +286,7 @@ def _collect(modules: dict[str, ModuleType], health: Health | None) -> Loaded:
     for file, found in _decorated(modules):
         kind = str(_kind(found))
         try:
-            if kind == "tool":
-                _add(loaded.tools, _tool(file, found), "tool name", lambda tool: tool.name)
-            else:
-                _add_reading(loaded, file, found, kind)
+            _add(loaded, file, found, kind)
         except LoadError:
             raise
         except schema.SchemaError as error:
@@ -363,34 +299,35 @@ def _collect(modules: dict[str, ModuleType], health: Health | None) -> Loaded:
     return loaded
 
 
-def _add(known: dict[str, Any], item: Any, what: str, key_of: Callable[[Any], str]) -> None:
-    if item is None:
-        return  # switched off
-    key = key_of(item)
-    if (other := known.get(key)) is not None:
-        message = f"The {what} {key!r} is used twice, in {other.file} and in {item.file}; rename one."
-        raise LoadError(message, file=item.file, line=item.line)
-    known[key] = item
-
-
-def _add_reading(loaded: Loaded, file: str, found: Any, kind: str) -> None:
+def _add(loaded: Loaded, file: str, found: Any, kind: str) -> None:
+    record, line = record_of(found), _line(found)
+    fn = found.__func__ if isinstance(found, staticmethod) else found
+    if kind == "tool":
+        tool = tools.of_object(file, found, line) if record is None else tools.tool(file, fn, record, line)
+        _add_to(loaded.tools, tool, "tool name")
+        return
     # Only here: most namespaces have nothing but tools, and every module costs each worker.
     from tooldock_worker import readings
 
-    record = record_of(found)
-    fn = found.__func__ if isinstance(found, staticmethod) else found
     if record is None:
-        item = readings.of_object(file, found, _line(found))
-    elif kind == "prompt":
-        item = readings.prompt(file, fn, record, _line(found))
+        item = readings.of_object(file, found, line)
     else:
-        item = readings.resource(file, fn, record, _line(found))
+        item = (readings.prompt if kind == "prompt" else readings.resource)(file, fn, record, line)
     if isinstance(item, readings.TemplateReading):
-        _add(loaded.templates, item, "URI template", lambda one: one.key)
+        _add_to(loaded.templates, item, "URI template")
     elif kind == "prompt":
-        _add(loaded.prompts, item, "prompt name", lambda one: one.key)
+        _add_to(loaded.prompts, item, "prompt name")
     else:
-        _add(loaded.resources, item, "URI", lambda one: one.key)
+        _add_to(loaded.resources, item, "URI")
+
+
+def _add_to(known: dict[str, Any], item: LoadedTool | Reading | None, what: str) -> None:
+    if item is None:
+        return  # switched off
+    if (other := known.get(item.key)) is not None:
+        message = f"The {what} {item.key!r} is used twice, in {other.file} and in {item.file}; rename one."
+        raise LoadError(message, file=item.file, line=item.line)
+    known[item.key] = item
 
 
 def _decorated(modules: dict[str, ModuleType]) -> Iterator[tuple[str, Any]]:
@@ -452,90 +389,3 @@ def _line(value: Any) -> int | None:
         pass  # it wraps itself; its own line will do
     code = getattr(getattr(owner, "__func__", owner), "__code__", None)
     return getattr(code, "co_firstlineno", None)
-
-
-def _tool(file: str, found: Any) -> LoadedTool | None:
-    return _function_tool(file, found) if record_of(found) is not None else _real_tool(file, found)
-
-
-def _function_tool(file: str, fn: Any) -> LoadedTool | None:
-    fn = fn.__func__ if isinstance(fn, staticmethod) else fn
-    return _from_record(file, fn, record_of(fn))
-
-
-def _real_tool(file: str, found: Any) -> LoadedTool | None:
-    if getattr(found, "enabled", True) is False:
-        return None
-    fn = getattr(found, "fn", None)
-    if type(found).__name__ == "FunctionTool" and fn is not None:
-        return _from_record(file, fn, found)
-    described = _describe(file, found, found.name, found.description, found.parameters, found.output_schema)
-
-    async def run(**arguments: Any) -> Any:
-        return await found.run(arguments)
-
-    return LoadedTool(fn=run, bind=dict, described=described, line=_line(found))
-
-
-def _from_record(file: str, fn: Any, record: Any) -> LoadedTool | None:
-    """A tool from a function and what was said about it; None if it is switched off."""
-    if getattr(record, "enabled", True) is False:
-        return None
-    parsed = schema.parse(fn)
-    name = record.name or parsed.name
-    if name == "<lambda>":
-        raise schema.SchemaError("is a lambda and needs a name: @tool(name=...)")
-    description = parsed.description if record.description is None else record.description
-    output_schema = parsed.output_schema
-    if isinstance(record.output_schema, dict) or record.output_schema is None:
-        output_schema = record.output_schema
-    described = _describe(file, record, name, description, parsed.input_schema, output_schema)
-    return LoadedTool(
-        fn=runnable(fn, parsed, record),
-        bind=parsed.validate,
-        described=described,
-        line=_line(fn),
-        context_parameter=parsed.context_parameter,
-        result_adapter=parsed.result_adapter,
-    )
-
-
-def _describe(
-    file: str,
-    record: Any,
-    name: Any,
-    description: str | None,
-    input_schema: dict[str, Any],
-    output_schema: dict[str, Any] | None,
-) -> dict[str, Any]:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise schema.SchemaError(
-            f"cannot be called {name!r}: a name has 1 to 128 letters, digits, dots, hyphens and underscores"
-        )
-    if output_schema is not None and not schema.is_object(output_schema):
-        raise schema.SchemaError("has an output_schema that does not describe an object")
-    if getattr(record, "auth", None) is not None:
-        # Left unchecked, it would look like a lock and be none.
-        raise schema.SchemaError("has auth=, which is not checked here; say who may call it in tools.yaml")
-    optional = {
-        "title": record.title,
-        "outputSchema": output_schema,
-        "annotations": _annotations(record.annotations),
-        "icons": [on_wire(icon) for icon in record.icons or ()],
-        "tags": sorted(record.tags or ()),
-        "meta": record.meta,
-        "version": None if record.version is None else str(record.version),
-        "timeout": None if record.timeout is None else float(record.timeout),
-    }
-    described = {"name": name, "description": description or "", "inputSchema": input_schema, "file": file}
-    described |= {key: value for key, value in optional.items() if value}
-    try:
-        plain: dict[str, Any] = json.loads(dumps(described))  # dates and the like become text, as in results
-    except EncodeError as error:
-        raise schema.SchemaError("is described in its decorator with a value that JSON cannot carry") from error
-    return plain
-
-
-def _annotations(said: Any) -> dict[str, Any]:
-    wire: dict[str, Any] = on_wire(said) or {}
-    return {_HINTS.get(key, key): value for key, value in wire.items()}

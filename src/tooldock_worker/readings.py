@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from tooldock_worker import contents, schema
-from tooldock_worker.jsontext import EncodeError, dumps
+from tooldock_worker.described import Described, describe
 from tooldock_worker.light.values import on_wire
 from tooldock_worker.problems import BadArguments
 from tooldock_worker.running import is_async, runnable
@@ -22,12 +22,17 @@ from tooldock_worker.uris import BadTemplate, Parameters, Template, is_template,
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _MAX_NAME = 128
+_SHOWN = 20
+"""Values named in a description."""
 _PAGE = "text/html;profile=mcp-app"
 """What a `ui:` resource is unless it says otherwise."""
-_ANNOTATIONS = {"last_modified": "lastModified"}
+_ANNOTATIONS = {
+    "audience": "audience",
+    "priority": "priority",
+    "last_modified": "lastModified",
+    "lastModified": "lastModified",
+}
 _DRIVE = re.compile(r"[A-Za-z]:")
-
-Described = dict[str, Any]
 
 
 class Reading:
@@ -104,6 +109,8 @@ def resource(file: str, fn: Any, record: Any, line: int | None) -> Reading | Non
     uri = str(record.uri)
     if not _SCHEME.match(uri):
         raise schema.SchemaError(f'has the URI {uri!r}, which lacks a scheme; write one like "data://{uri}"')
+    if not uri.isprintable():
+        raise schema.SchemaError(f"has the URI {uri!r}, which holds a control character")
     mime_type = record.mime_type or (_PAGE if uri.lower().startswith("ui:") else "text/plain")
     facts = {
         "name": record.name or parsed.name,
@@ -205,32 +212,14 @@ class _Running:
 
 def _describe(file: str, record: Any, facts: Described, more: Described) -> Described:
     name = facts["name"]
-    if name == "<lambda>":
-        raise schema.SchemaError("is a lambda and needs a name=")
     if not isinstance(name, str) or not 0 < len(name) <= _MAX_NAME or not name.isprintable():
         raise schema.SchemaError(f"cannot be called {name!r}: a name has 1 to {_MAX_NAME} printable characters")
-    if getattr(record, "auth", None) is not None:
-        # Left unchecked, it would look like a lock and be none.
-        raise schema.SchemaError("has auth=, which is not checked here")
-    optional = {
-        "title": record.title,
-        "icons": [on_wire(icon) for icon in record.icons or ()],
-        "tags": sorted(record.tags or ()),
-        "meta": record.meta,
-        "version": None if record.version is None else str(record.version),
-        **more,
-    }
-    said = {**facts, "file": file} | {key: value for key, value in optional.items() if value}
-    try:
-        plain: Described = json.loads(dumps(said))  # dates and the like become text, as in results
-    except EncodeError as error:
-        raise schema.SchemaError("is described in its decorator with a value that JSON cannot carry") from error
-    return plain
+    return describe(file, record, facts, more)
 
 
 def _annotations(said: Any) -> dict[str, Any]:
     wire: dict[str, Any] = on_wire(said) or {}
-    return {_ANNOTATIONS.get(key, key): value for key, value in wire.items()}
+    return {_ANNOTATIONS[key]: value for key, value in wire.items() if key in _ANNOTATIONS}
 
 
 def _arguments(
@@ -243,12 +232,27 @@ def _arguments(
         if spelt is not None and name not in spelt:
             continue
         argument: Described = {"name": name if spelt is None else spelt[name], "required": name in needed}
-        if description := item.get("description"):
+        values = _values(item, input_schema)
+        hint = _hint(item, input_schema, values) if spelt is None else ""
+        if description := "\n".join(filter(None, (item.get("description"), hint))):
             argument["description"] = description
-        if values := _values(item, input_schema):
+        if values:
             argument["values"] = values
         listed.append(argument)
     return listed
+
+
+def _hint(item: Described, root: Described, values: list[str]) -> str:
+    """How to write a prompt's argument, whose type the protocol has no room for; nothing where any text will do."""
+    if values:
+        return f"One of: {', '.join(values[:_SHOWN])}{', …' if len(values) > _SHOWN else ''}."
+    if any(arm.get("type", "string") == "string" for arm in item.get("anyOf", [item]) if "$ref" not in arm):
+        return ""
+    described = {key: value for key, value in item.items() if key not in ("description", "default", "title")}
+    if isinstance(reference := described.get("$ref"), str):
+        described = root.get("$defs", {}).get(reference.rpartition("/")[2], described)
+    text = json.dumps(described)
+    return "Written as JSON." if "$ref" in text else f"Written as JSON that fits {text}."
 
 
 def _values(item: Any, root: Described, hops: int = 16) -> list[str]:
@@ -344,7 +348,13 @@ class _Usual:
 def _security(record: Any) -> Any:
     """The author's policy, the usual one, or None where the author switched it off."""
     said = getattr(record, "security", _Usual)
-    return said if said is None or hasattr(said, "reject_path_traversal") else _Usual
+    chosen = said if said is None or hasattr(said, "reject_path_traversal") else _Usual
+    try:
+        if chosen is not None:
+            _is_harmless({"": "tried"}, chosen)  # now, since a fault while a call is read would cost its answer
+    except (AttributeError, TypeError):
+        raise schema.SchemaError("has a security= that is no ResourceSecurity") from None
+    return chosen
 
 
 def _is_harmless(parameters: Parameters, security: Any) -> bool:

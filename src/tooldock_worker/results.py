@@ -21,7 +21,7 @@ from tooldock_worker.light.values import Kind, kind_of, on_wire
 from tooldock_worker.problems import BadArguments
 
 if TYPE_CHECKING:
-    from tooldock_worker.load import LoadedTool
+    from tooldock_worker.tools import LoadedTool
 
 __all__ = ["EncodeError", "Failure", "encode", "encode_error"]
 

@@ -21,9 +21,10 @@ import pydantic_core
 from tooldock_worker import context as contexts
 from tooldock_worker.context import AskFailed, Context
 from tooldock_worker.frames import MAX_FRAME, Lines, dumps
-from tooldock_worker.load import Loaded, LoadedTool
+from tooldock_worker.load import Loaded, LoadError
 from tooldock_worker.results import EncodeError, encode, encode_error
 from tooldock_worker.threads import Pool
+from tooldock_worker.tools import LoadedTool
 
 if TYPE_CHECKING:
     from tooldock_worker.readings import Reading
@@ -162,13 +163,19 @@ class Server:
         self._stopped: asyncio.Event
 
     async def serve(self) -> None:
-        """Announce the tools and serve until the gateway says `shutdown` or is gone."""
+        """Announce the tools and serve until the gateway says `shutdown` or is gone. Raises `LoadError`."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._stopped = asyncio.Event()
         self._sock.setblocking(False)
         self._writer = Writer(self._sock, self._loop)
-        self._say({"op": "ready", "namespace": self.namespace, **self._loaded.describe()})
+        ready = dumps({"op": "ready", "namespace": self.namespace, **self._loaded.describe()})
+        if len(ready) >= self._max_frame:  # the gateway would hang up on it
+            raise LoadError(
+                f"Its tools, resources and prompts take {len(ready):,} bytes to describe; {self._max_frame:,} are "
+                "allowed. Offer fewer, or raise WORKER_MAX_FRAME."
+            )
+        self._writer.later(ready + b"\n")
         self._loop.add_reader(self._sock, self._on_readable)
         try:
             await self._stopped.wait()

@@ -10,11 +10,14 @@ time in proportion to their length, however a template is written, which is why 
 
 from __future__ import annotations
 
+import functools
 import re
 from urllib.parse import parse_qsl, quote, unquote, unquote_plus
 
 MAX_URI = 4096
 """Characters in a URI that a template is tried on."""
+_MAX_PARAMETERS = 32
+"""In one template: each costs a pass over the URI, also in the gateway."""
 
 _RESERVED = ":/?#[]@!$&'()*+,;=%"
 _TRIPLET = re.compile(r"%[0-9A-Fa-f]{2}")
@@ -62,6 +65,8 @@ class Template:
         names: list[str] = [*self.path, *self.query]
         if len(set(names)) != len(names):
             raise BadTemplate("names a parameter twice")
+        if len(names) > _MAX_PARAMETERS:
+            raise BadTemplate(f"has more than {_MAX_PARAMETERS} parameters")
 
     def match(self, uri: str) -> Parameters | None:
         """The parameters of a URI, decoded; None if the template does not stand for it.
@@ -112,9 +117,9 @@ class Template:
     def _match_path(self, path: str) -> list[str] | None:
         """Values of the path's parameters, each as long as the rest allows; one pass over the path for each."""
         start = len(self._literals[0])
-        if not path.startswith(self._literals[0]):
+        size = len(path)  # of emoji, say, it may be twelve times what the caller wrote
+        if size > MAX_URI or not path.startswith(self._literals[0]) or not path.endswith(self._literals[-1]):
             return None
-        size = len(path)
         fits = bytearray(size + 1)  # whether what follows a place fits what is left of the template
         fits[size] = 1
         tables: list[list[int]] = []
@@ -171,6 +176,7 @@ def is_template(uri: str) -> bool:
     return "{" in uri
 
 
+@functools.lru_cache(maxsize=16)  # one URI is tried on every template of a namespace
 def canonical(text: str) -> str:
     """A URI or part of one, spelt in one way: what must be percent-encoded is, in upper case."""
     encoded = quote(text, safe=_RESERVED, errors="replace")

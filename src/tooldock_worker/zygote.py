@@ -36,7 +36,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tooldock_worker import __main__ as worker
-from tooldock_worker import light, schema
+from tooldock_worker import light, tools
+from tooldock_worker.light.decorator import record_of, tool
 
 _MAX_PACKET = 1 << 20
 _MAX_FDS = 16
@@ -245,8 +246,8 @@ def _warm() -> None:
         """Stands for any tool whose types need pydantic."""
         return day or date.min
 
-    schema.parse(sample)
-    schema.parse(other)
+    for fn in (sample, other):
+        tools.tool("", fn, record_of(tool(fn)), None)
     importlib.import_module("tooldock_worker.readings")  # shared, so it costs those who have none nothing
 
 

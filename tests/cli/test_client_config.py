@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from click.testing import Result
 
 from tests.cli.conftest import Cli
 from tests.cli.server import Server
+from tests.cli.terminal import Terminal
 from tests.gateway import ECHO, Gateway
 from tooldock.cli.client_config import CLIENTS
 
@@ -95,12 +97,37 @@ def test_litellm_gets_yaml_and_names_without_hyphens(cli: Cli, namespaces: Path)
     }
 
 
-def test_open_webui_gets_a_connection_and_is_told_the_openapi_url(cli: Cli, namespaces: Path) -> None:
+def test_open_webui_is_told_the_fields_of_its_form(cli: Cli, namespaces: Path) -> None:
+    done = cli("client-config", "github", "--client", "open-webui")
+    fields = dict(line.split(None, 1) for line in done.stdout.splitlines())
+    assert fields == {
+        "Type": "MCP (Streamable HTTP)",
+        "URL": "http://127.0.0.1:8000/ns/github/mcp",
+        "Auth": "Bearer",
+        "Key": f"the token; it is in {namespaces / 'state' / 'keys' / 'bearer_token'}",
+        "ID": "tooldock-github",
+        "Name": "ToolDock github",
+    }
+    assert "Admin Settings → External Tools" in done.stderr
+    for word in ("host.docker.internal", "docs/how-to/open-webui.md", "openapi.json", "TOOL_SERVER_CONNECTIONS"):
+        assert word in done.stderr
+    assert cli("client-config", "--client", "open-webui").stdout.count("Type ") == 2
+    shown = cli("client-config", "github", "--client", "open-webui", "--show-token").stdout
+    assert dict(line.split(None, 1) for line in shown.splitlines())["Key"] == TOKEN
+
+
+def test_open_webui_without_a_token_is_told_so(cli: Cli, namespaces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTH_DISABLED", "true")
+    shown = cli("client-config", "github", "--client", "open-webui").stdout
+    assert ["Auth", "None"] in [line.split() for line in shown.splitlines()]
+    assert "Key" not in shown
+
+
+def test_open_webui_gets_its_setting_as_json(cli: Cli, namespaces: Path) -> None:
     (connection,) = snippet(cli, "open-webui", "--namespace", "github")
     assert (connection["type"], connection["url"]) == ("mcp", "http://127.0.0.1:8000/ns/github/mcp")
     assert (connection["auth_type"], connection["key"]) == ("bearer", "${TOOLDOCK_TOKEN}")
     assert connection["info"]["id"] == "tooldock-github"
-    assert "openapi.json" in cli("client-config", "--client", "open-webui").stderr
 
 
 @pytest.mark.parametrize("client", ["claude", "vscode", "cursor", "litellm"])
@@ -119,6 +146,65 @@ def test_stdio_starts_the_program_by_its_whole_path(
 def test_both_transports_have_servers_of_different_names(cli: Cli, namespaces: Path) -> None:
     found = snippet(cli, "claude", "--namespace", "github", "--transport", "both")
     assert set(found["mcpServers"]) == {"tooldock-github", "tooldock-github-stdio"}
+
+
+@pytest.mark.parametrize("client", ["claude", "vscode", "cursor", "litellm"])
+def test_both_transports_are_one_document(cli: Cli, namespaces: Path, client: str) -> None:
+    done = cli("client-config", "--client", client, "--transport", "both")
+    loaded = yaml.safe_load(done.stdout) if client == "litellm" else json.loads(done.stdout)
+    assert loaded == snippet(cli, client, "--transport", "both")
+    assert "sees every tool twice" in done.stderr
+
+
+def test_the_namespace_may_be_given_bare(cli: Cli, namespaces: Path) -> None:
+    assert snippet(cli, "claude", "github") == snippet(cli, "claude", "--namespace", "github")
+    both = cli("client-config", "github", "--client", "claude", "--namespace", "my-tools")
+    assert both.exit_code == 2
+    assert "Two namespaces are named, 'github' and 'my-tools'" in both.stderr
+
+
+def test_remarks_fit_the_transport(cli: Cli, namespaces: Path) -> None:
+    http = cli("client-config", "--client", "claude").stderr
+    assert "this belongs in .mcp.json" in http
+    assert "claude_desktop_config.json" not in http
+    assert "TOOLDOCK_TOKEN" in http
+    stdio = cli("client-config", "--client", "claude", "--transport", "stdio").stderr
+    assert "claude_desktop_config.json" in stdio
+    assert "TOOLDOCK_TOKEN" not in stdio
+    assert "claude mcp add" not in stdio
+
+
+@pytest.mark.parametrize("client", ["claude", "vscode", "cursor", "litellm"])
+def test_nobody_is_told_to_overwrite_a_file(cli: Cli, namespaces: Path, client: str) -> None:
+    assert "If the file is there already, add these servers" in cli("client-config", "--client", client).stderr
+    assert ">" not in cli("client-config", "--help").stdout
+
+
+def test_claude_code_can_be_told_by_a_command(cli: Cli, namespaces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server's name and address stand before --header, which would take them for further headers."""
+    said = cli("client-config", "github", "--client", "claude").stderr
+    (command,) = [part for part in said.replace("\\\n", " ").splitlines() if "claude mcp add" in part]
+    assert shlex.split(command) == [
+        "claude", "mcp", "add", "--scope", "user", "--transport", "http", "tooldock-github", "http://127.0.0.1:8000/ns/github/mcp",
+        "--header", f"Authorization: Bearer $(cat {namespaces / 'state' / 'keys' / 'bearer_token'})",
+    ]  # fmt: skip
+    assert "claude mcp add" not in cli("client-config", "github", "--client", "claude", "--show-token").stderr
+    assert "likewise for each" in cli("client-config", "--client", "claude").stderr
+    monkeypatch.setenv("AUTH_DISABLED", "true")
+    assert "--header" not in cli("client-config", "github", "--client", "claude").stderr
+
+
+@pytest.mark.process
+def test_remarks_are_folded_to_the_terminal_and_commands_are_not(namespaces: Path) -> None:
+    terminal = Terminal("-m", "tooldock", "client-config", "--client", "claude", environ=dict(os.environ), columns=60)
+    try:
+        lines = terminal.read_all().replace("\r", "").splitlines()
+    finally:
+        terminal.close()
+    prose = [line for line in lines if not line.startswith((" ", "{", "}"))]
+    assert all(len(line) <= 60 for line in prose if str(namespaces) not in line)
+    assert not any("Claude Code takes the token" in line and "is started" in line for line in prose)
+    assert f'  export TOOLDOCK_TOKEN="$(cat {namespaces / "state" / "keys" / "bearer_token"})"' in lines
 
 
 def test_open_webui_cannot_start_programs(cli: Cli, namespaces: Path) -> None:
@@ -141,8 +227,10 @@ def test_a_person_is_told_where_the_snippet_belongs_apart_from_the_snippet(
     cli: Cli, namespaces: Path, client: str
 ) -> None:
     done = cli("client-config", "--client", client, "--namespace", "github")
-    assert CLIENTS[client].file in done.stderr
-    assert str(namespaces / "state" / "keys" / "bearer_token") in done.stderr
+    assert CLIENTS[client].places["http"] in done.stderr
+    assert str(namespaces / "state" / "keys" / "bearer_token") in done.output
+    if client == "open-webui":
+        return  # has a form, and a snippet only with --json
     loaded = yaml.safe_load(done.stdout) if client == "litellm" else json.loads(done.stdout)
     assert loaded == snippet(cli, client, "--namespace", "github")
 
@@ -160,7 +248,7 @@ def test_without_a_running_core_the_settings_tell_the_address(
     monkeypatch.setenv("CORE_PORT", "9100")
     found = snippet(cli, "cursor", "--namespace", "github")
     assert found["mcpServers"]["tooldock-github"]["url"] == "http://[::1]:9100/ns/github/mcp"
-    assert "tooldock up" in cli("client-config", "--client", "cursor").stderr
+    assert f"`tooldock up --data-dir {namespaces}` starts it" in cli("client-config", "--client", "cursor").stderr
 
 
 def test_core_url_names_a_gateway_elsewhere_and_its_namespaces(
@@ -184,6 +272,14 @@ def test_a_gateway_that_wants_no_token_gets_none(cli: Cli, namespaces: Path, mon
 def test_a_namespace_that_is_not_there_is_refused_with_those_that_are(cli: Cli, namespaces: Path) -> None:
     text = failed(cli("client-config", "--client", "claude", "--namespace", "nope"))
     assert "github, my-tools" in text
+    near = failed(cli("client-config", "--client", "claude", "--namespace", "githbu"))
+    assert "Did you mean 'github'?" in near
+
+
+def test_a_missing_data_directory_is_named_as_such(cli: Cli, tmp_path: Path) -> None:
+    text = failed(cli("client-config", "--client", "claude", "--data-dir", str(tmp_path / "nowhere")))
+    assert f"There is no data directory {tmp_path / 'nowhere'}." in text
+    assert "--data-dir" in text
 
 
 def test_without_namespaces_or_token_the_next_step_is_named(cli: Cli, data: Path) -> None:

@@ -79,10 +79,13 @@ def test_versions_stay_while_a_replacement_is_fresh(paths: Paths) -> None:
     assert found(paths) == set()
 
 
-def test_versions_stay_when_the_catalogue_cannot_be_understood(paths: Paths) -> None:
+@pytest.mark.parametrize(
+    "said", [{"version": 99}, {"version": 99, "revision": CURRENT, "environment": "e", "worker": "w"}]
+)
+def test_versions_stay_when_the_catalogue_cannot_be_understood(paths: Paths, said: dict[str, Any]) -> None:
     serve(paths, "a")
     tree(paths.snapshot("a", EARLIER))
-    age(paths.catalogue("a")).write_text(json.dumps({"version": 99}))
+    age(paths.catalogue("a")).write_text(json.dumps(said))
     age(paths.catalogue("a"))
     assert found(paths) == set()
 

@@ -77,7 +77,7 @@ def test_tools_without_a_name_are_those_of_all_namespaces_that_have_some(cli: Cl
 def test_a_namespace_without_tools_says_why_there_are_none(cli: Cli, served: Server) -> None:
     assert "Not loaded: broken. `tooldock namespaces`" in cli("tools").stderr
     assert "Not loaded: broken" in cli("tools", "--json").stderr
-    assert "stale has no tools" in cli("tools", "stale").stderr
+    assert "stale serves nothing: no file" in cli("tools", "stale").stderr
     served.answers[("GET", "/namespaces")][1][:] = [row("broken", tool_count=0, error="invalid syntax")]
     assert "tooldock new" not in cli("tools").stderr
 
@@ -109,7 +109,7 @@ def test_reload_sends_both_tokens_and_tells_what_changed(cli: Cli, server: Serve
     result = cli("reload")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "Reloaded 2 namespaces.",
+        "Looked at 2 namespaces.",
         "  Changed: b",
         "  Requirements installed for: b",
     ]
@@ -121,7 +121,7 @@ def test_a_reload_with_errors_ends_with_1(cli: Cli, server: Server) -> None:
     server.answers[("POST", "/reload")] = (200, {"namespaces": ["a"], "errors": {"a": "invalid syntax"}})
     result = cli("reload")
     assert result.exit_code == 1
-    assert "Reloaded 1 namespace." in result.stdout
+    assert result.stdout == "Looked at 1 namespace: 1 could not be loaded.\n"
     assert "a: invalid syntax" in result.stderr
     assert cli("reload", "--json").exit_code == 1
 
@@ -141,4 +141,44 @@ def test_a_reload_tells_where_to_look_and_what_is_served(cli: Cli, server: Serve
 def test_a_reload_tells_of_a_folder_without_tools(cli: Cli, server: Server) -> None:
     server.answers[("POST", "/reload")] = (200, {"namespaces": ["a"], "workers_restarted": ["a"], "errors": {}})
     server.answers[("GET", "/namespaces")] = (200, [{"name": "a", "status": "ready", "tool_count": 0}])
-    assert "a has no tools: put @tool above a function" in cli("reload").stderr
+    said = cli("reload").stderr
+    assert "a serves nothing: no file in its folder has a function with @tool, @resource or @prompt" in said
+    server.answers[("GET", "/namespaces")] = (200, [{"name": "a", "status": "ready", "tool_count": 0, "prompts": 1}])
+    assert cli("reload").stderr == ""
+
+
+def test_a_reload_that_found_nothing_new_says_so(cli: Cli, server: Server) -> None:
+    server.answers[("POST", "/reload")] = (200, {"namespaces": ["a", "b"], "workers_restarted": [], "errors": {}})
+    assert cli("reload").stdout == "Looked at 2 namespaces: nothing was loaded anew.\n"
+
+
+def test_a_namespace_that_never_loaded_was_looked_at_too(cli: Cli, server: Server) -> None:
+    done = {"namespaces": ["a"], "workers_restarted": ["a"], "errors": {"b": "invalid syntax"}}
+    server.answers[("POST", "/reload")] = (200, done)
+    assert cli("reload").stdout.splitlines() == ["Looked at 2 namespaces: 1 could not be loaded.", "  Changed: a"]
+
+
+def test_reload_takes_no_name(cli: Cli, server: Server) -> None:
+    result = cli("reload", "github")
+    assert result.exit_code == 2
+    assert "reload takes no name: it brings in whatever changed." in result.stderr
+    assert server.seen == []
+
+
+def test_resources_and_prompts_are_columns_where_there_are_any(cli: Cli, served: Server) -> None:
+    rows = served.answers[("GET", "/namespaces")][1]
+    rows[1] |= {"resources": 3, "error": "newest is broken"}
+    rows[2] |= {"prompts": 2}
+    lines = cli("namespaces").stdout.splitlines()
+    assert lines[0].split() == ["NAMESPACE", "TOOLS", "RESOURCES", "PROMPTS", "STATUS", "DESCRIPTION"]
+    assert lines[2].split() == ["broken", "0", "3", "0", "failed"]
+    assert lines[3].split() == ["stale", "1", "0", "2", "ready"]
+    assert "  broken/a.py:12 (the last version that worked is served)" in lines
+
+
+def test_a_gateway_that_will_not_list_resources_is_still_asked_for_tools(cli: Cli, served: Server) -> None:
+    served.answers[("GET", "/namespaces")][1][0]["resources"] = 1
+    served.answers[("POST", "/ns/shared/mcp")] = (400, {"jsonrpc": "2.0", "id": 1, "error": {"code": -32022}})
+    assert cli("tools", "shared").stdout.splitlines()[1].startswith("  hello(")
+    served.answers[("POST", "/ns/shared/mcp")] = (200, b"<html>")
+    assert cli("tools", "shared").exit_code == 0

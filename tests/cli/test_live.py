@@ -80,7 +80,7 @@ def test_errors_of_the_gateway_are_explained(live: Gateway, cli: Cli) -> None:
     assert "the cupboard is bare" in failed.stderr
     assert "tooldock logs a" in failed.stderr
     assert "Traceback" in until("the log has it", lambda: cli("logs", "a").stdout)
-    assert "- n: " in cli("call", "a", "fails", 'n:="x"').stderr
+    assert "n: the value is not of type" in cli("call", "a", "fails", 'n:="x"').stderr
     assert "a has: fails" in cli("call", "a", "fail").stderr
     assert cli("call", "b", "fails").exit_code == 1
 
@@ -206,6 +206,50 @@ def test_the_async_example_works_with_its_package_and_secret(live: Gateway, cli:
     assert cli("call", "weather", "get_weather", "city=Berlin", "units=kelvin").exit_code == 1
 
 
+SERVER = '''
+from fastmcp import Context, FastMCP
+
+mcp = FastMCP("Written for FastMCP alone")
+
+
+@mcp.tool
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@mcp.tool()
+async def wait(ctx: Context) -> str:
+    await ctx.info("one moment")
+    return "done"
+
+
+@mcp.resource("old://motto")
+def motto() -> str:
+    return "Read."
+
+
+@mcp.prompt
+def ask(topic: str) -> str:
+    return topic
+
+
+if __name__ == "__main__":
+    mcp.run()
+'''
+
+
+@pytest.mark.network
+def test_a_fastmcp_server_file_works_as_it_is(live: Gateway, cli: Cli) -> None:
+    live.write("old", "server.py", SERVER)
+    live.write("old", "requirements.txt", "fastmcp\n")
+    live.start()
+    row = live.settled(180)["old"]
+    assert (row["error"], row["tool_count"], row["resources"], row["prompts"]) == (None, 2, 1, 1)
+    assert cli("call", "old", "add", "a=2", "b=40").stdout == "42\n"
+    assert cli("call", "old", "wait").stdout == "done\n"
+
+
 # The tutorial.
 
 
@@ -218,7 +262,7 @@ def test_the_tutorial_works_as_printed(live: Gateway, cli: Cli, data: Path) -> N
     live.settled()
     transcripts = re.findall(r"```console\n(.*?)```", text, re.S)
     steps = [step for block in transcripts for step in _steps(block) if step[0] != "tooldock up"]
-    assert len(steps) == 10
+    assert len(steps) == 11
     for command, expected in steps:
         if command.startswith("echo"):
             with (live.data / "tools" / "notes" / "tools.py").open("a") as file:
@@ -226,6 +270,7 @@ def test_the_tutorial_works_as_printed(live: Gateway, cli: Cli, data: Path) -> N
             continue
         result = cli(*_words(command))
         expected = expected.replace("/home/ada/tooldock_data", str(live.data))
+        expected = expected.replace("http://127.0.0.1:8000", live.url)
         assert _timeless(result.stdout + result.stderr) == _timeless(expected), command
         if command.startswith("tooldock new"):
             (live.data / "tools" / "notes" / "tools.py").write_text(code[1])
@@ -280,6 +325,7 @@ def test_up_sets_everything_up_and_its_commands_work_as_printed(
     text = terminal.read_until("the summary", lambda text: "Ctrl-C stops it." in text)
     rows = screen(text)
     assert all(len(row) <= 80 for row in rows if str(data) not in row)
+    assert rows[3].startswith("  MCP ")
     assert any(row.split() == ["shared", "2", "ready"] for row in rows)
     block = "\n".join(rows).partition("another terminal:\n")[2].partition("Ctrl-C stops")[0]
     call, curl, _, config = [part for part in re.split(r"\n\s*\n", block) if part.strip()]
@@ -341,21 +387,162 @@ def test_up_stays_on_this_machine(up: Callable[..., Terminal]) -> None:
     assert "HOST is 0.0.0.0" in text
 
 
-@pytest.mark.parametrize("command", ["up", "core"])
-def test_a_taken_port_is_one_sentence(data: Path, venvs: Path, command: str) -> None:
-    option = "--core-port" if command == "up" else "--port"
+def start(venvs: Path, *words: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    """Of a gateway that is not going to start."""
+    environ = {name: value for name, value in os.environ.items() if name != "MAKELEVEL"}
+    return subprocess.run(
+        [sys.executable, "-m", "tooldock", *words],
+        env={**environ, "VENVS_DIR": str(venvs), **extra},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "extra", "step"),
+    [
+        ("up", {}, "tooldock up --core-port 8010`."),
+        ("core", {}, "tooldock core --port 8010`."),
+        ("up", {"MAKELEVEL": "1"}, "Next: `CORE_PORT=8010 make up`."),
+    ],
+)
+def test_a_taken_port_names_the_command_that_takes_another(
+    data: Path, venvs: Path, command: str, extra: dict[str, str], step: str
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = subprocess.run(
-            [sys.executable, "-m", "tooldock", command, option, str(port)],
-            env={**os.environ, "VENVS_DIR": str(venvs)},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = start(venvs, command, "--port", str(port), **extra)
     assert done.returncode == 1
-    assert f"{port}" in done.stderr
-    assert "Traceback" not in done.stderr
+    first, second = done.stderr.splitlines()
+    assert f"Port {port} on 127.0.0.1 is taken" in first
+    assert second.startswith("Next: `")
+    assert second.endswith(step)
+
+
+def test_a_failed_start_leaves_no_new_directory_behind(tmp_path: Path, data: Path, venvs: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert start(venvs, "up", "--port", port, "--data-dir", str(tmp_path / "new")).returncode == 1
+        assert not (tmp_path / "new").exists()
+        # Not one that was there, and nothing of somebody else's.
+        (data / "tools" / "shared").mkdir(parents=True)
+        (data / "tools" / "shared" / "hello.py").write_text("mine = 1\n")
+        assert start(venvs, "up", "--port", port).returncode == 1
+        assert (data / "tools" / "shared" / "hello.py").read_text() == "mine = 1\n"
+
+
+def test_a_start_that_fails_later_takes_its_new_directory_back(tmp_path: Path, data: Path) -> None:
+    """It got as far as building the base environment, and could not: the installer has no place for its cache."""
+    new = tmp_path / "new"
+    (tmp_path / "venvs").mkdir()
+    (tmp_path / "cache").write_text("")
+    done = start(
+        tmp_path / "venvs", "up", "--port", "0", "--data-dir", str(new), UV_CACHE_DIR=str(tmp_path / "cache" / "x")
+    )
+    assert done.returncode == 1, done.stderr
+    assert not new.exists()
+
+
+@pytest.mark.parametrize("command", ["up", "core"])
+@pytest.mark.parametrize("port", ["the same", "0"])
+def test_a_second_start_says_where_the_first_one_runs(live: Gateway, venvs: Path, command: str, port: str) -> None:
+    live.write("a", "tools.py", "x = 1\n")
+    live.start()
+    assert live.process is not None
+    chosen = live.url.rpartition(":")[2] if port == "the same" else port
+    done = start(venvs, command, "--port", chosen, "--data-dir", str(live.data))
+    assert done.returncode == 1
+    pid = live.process.pid
+    assert done.stderr.splitlines() == [
+        f"Error: ToolDock already runs for {live.data} at {live.url} (process {pid}).",
+        f"Next: use it, stop it with `kill {pid}`, or choose another directory with --data-dir.",
+    ]
+    assert live.http.get(f"{live.url}/health").status_code == 200
+
+
+def test_a_number_left_by_a_killed_gateway_is_no_running_one(live: Gateway, venvs: Path) -> None:
+    live.start()
+    live.stop(signal.SIGKILL)
+    left = live.data / "state" / "run" / "core"
+    (left / "core.json").write_text(json.dumps({"pid": os.getpid(), "url": "http://127.0.0.1:1"}))
+    (left / "lock").write_text(str(os.getpid()))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = start(venvs, "core", "--port", str(taken.getsockname()[1]), "--data-dir", str(live.data))
+    assert "is taken" in done.stderr
+    assert "already runs" not in done.stderr
+
+
+LIBRARY = '''
+from fastmcp.prompts import prompt
+from fastmcp.resources import resource
+
+
+@resource("library://motto")
+def motto() -> str:
+    """What is written above the door."""
+    return "Read."
+
+
+@resource("library://books/{number}")
+def book(number: str) -> str:
+    """One book."""
+    return number
+
+
+@prompt
+def overdue(title: str, days: int = 1) -> str:
+    """Remind a reader."""
+    return title
+'''
+
+
+def test_resources_and_prompts_are_listed_beside_the_tools(live: Gateway, cli: Cli) -> None:
+    live.write("library", "books.py", LIBRARY)
+    live.write("plain", "tools.py", "from fastmcp.tools import tool\n\n@tool\ndef one() -> int:\n    return 1\n")
+    live.start()
+    live.settled()
+    assert cli("tools", "library").stdout.splitlines() == [
+        "library",
+        "  Resources",
+        "    library://motto",
+        "        What is written above the door.",
+        "    library://books/{number}",
+        "        One book.",
+        "  Prompts",
+        "    overdue(title, days?)",
+        "        Remind a reader.",
+    ]
+    assert cli("tools", "library").stderr == ""
+    assert [line for line in cli("tools").stdout.splitlines() if line[:1].strip()] == ["library", "plain"]
+    listed = json.loads(cli("tools", "library", "--json").stdout)
+    assert [one["uri"] for one in listed["resources"]] == ["library://motto"]
+    assert [one["uriTemplate"] for one in listed["resourceTemplates"]] == ["library://books/{number}"]
+    assert [one["name"] for one in listed["prompts"]] == ["overdue"]
+    lines = [line.split() for line in cli("namespaces").stdout.splitlines()]
+    assert lines[:2] == [["NAMESPACE", "TOOLS", "RESOURCES", "PROMPTS", "STATUS"], ["library", "0", "2", "1", "ready"]]
+
+
+def test_reload_also_tells_pipes_beside_a_gateway(live: Gateway, cli: Cli, venvs: Path) -> None:
+    live.write("a", "tools.py", "from fastmcp.tools import tool\n\n@tool\ndef one() -> int:\n    return 1\n")
+    live.start()
+    live.settled()
+    pipe = subprocess.Popen(
+        [sys.executable, "-m", "tooldock", "stdio", "a", "--data-dir", str(live.data)],
+        env={**os.environ, "VENVS_DIR": str(venvs)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        until("it serves", lambda: list(live.data.glob("state/run/stdio-*/stdio-*.json")), 30)
+        assert cli("reload").stdout.splitlines() == [
+            "Looked at 1 namespace: nothing was loaded anew.",
+            "  Told 1 stdio server that clients started to look as well.",
+        ]
+        assert pipe.poll() is None
+    finally:
+        pipe.communicate(timeout=20)
 
 
 def test_core_refuses_other_machines_without_credentials(data: Path) -> None:

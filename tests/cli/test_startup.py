@@ -112,6 +112,28 @@ def test_only_what_a_person_would_call_a_change_is_told(paths: Paths, capsys: py
     ]
 
 
+def test_what_is_served_beside_tools_is_told_where_there_is_any(
+    paths: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    announcer = Announcer(paths, Token())
+    announcer.ready(URL, [space("a", 0, resources=2)])
+    out = capsys.readouterr().out
+    assert f"{URL}/ns/a/mcp" in out
+    assert "RESOURCES" in out
+    assert "PROMPTS" not in out
+    announcer.changed([space("a", 0, resources=1, prompts=2)])
+    assert capsys.readouterr().out == "  a ready, 0 tools, 1 resource, 2 prompts\n"
+
+
+def test_the_address_for_clients_is_that_of_a_namespace_there_is(
+    paths: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Announcer(paths, Token()).ready(URL, [space("later", 0, status="building")])
+    assert f"{URL}/ns/later/mcp" in capsys.readouterr().out
+    Announcer(paths, Token()).ready(URL, [])
+    assert f"{URL}/ns/NAMESPACE/mcp" in capsys.readouterr().out
+
+
 def test_stopping_tells_how_many_calls_are_waited_for(paths: Paths, capsys: pytest.CaptureFixture[str]) -> None:
     announcer = Announcer(paths, Token())
     announcer.stopping(0)

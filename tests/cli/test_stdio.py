@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -20,6 +21,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from tests.cli.terminal import Terminal
 from tests.gateway import ECHO, Gateway, descendants, is_alive, until
 
 pytestmark = pytest.mark.process
@@ -245,7 +247,6 @@ def test_a_second_signal_does_not_wait_for_calls(start: Start, data: Path) -> No
 
 def _no_longer_reads(pipe: Pipe) -> bool:
     """A pipe whose other side has stopped reading keeps what is written to it."""
-    import fcntl
     import termios
 
     assert pipe.process.stdin is not None
@@ -307,6 +308,125 @@ def test_a_namespace_that_is_not_there_is_refused_with_those_that_are(start: Sta
     line = problem(start("nope"))
     assert "'nope'" in line
     assert "another, shared" in line
+
+
+def by_hand(data: Path, venvs: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """As a person or a client without settings of its own runs it, with nothing to say to it."""
+    names = ("DATA_DIR", "HOST", "LOG_FORMAT", "LOG_LEVEL")
+    clean = {name: value for name, value in os.environ.items() if name not in names}
+    return subprocess.run(
+        [sys.executable, "-m", "tooldock", "stdio", *words, "--data-dir", str(data)],
+        env={**clean, "VENVS_DIR": str(venvs)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+
+def test_a_misspelt_namespace_is_told_the_nearest(data: Path, venvs: Path) -> None:
+    done = by_hand(data, venvs, "shard")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        f"Error: There is no namespace 'shard' in {data / 'tools'}. Did you mean 'shared'? Choose one of: shared."
+    ]
+
+
+def test_a_missing_data_directory_is_named_as_such_and_not_made(venvs: Path, tmp_path: Path) -> None:
+    done = by_hand(tmp_path / "nowhere", venvs, "--namespace", "shared")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"Error: There is no data directory {tmp_path / 'nowhere'}.")
+    assert "--data-dir" in line
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_the_namespace_may_be_given_bare_and_has_to_be_given(data: Path, venvs: Path) -> None:
+    assert by_hand(data, venvs, "shared").returncode == 0
+    missing = by_hand(data, venvs)
+    assert missing.returncode == 2
+    assert "Which namespace?" in missing.stderr
+    assert by_hand(data, venvs, "shared", "--namespace", "other").returncode == 2
+
+
+def test_a_start_that_fails_is_one_line_where_nobody_asked_for_a_log(data: Path, venvs: Path) -> None:
+    write(data, "broken", "def nonsense(:\n")
+    done = by_hand(data, venvs, "broken")
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Error: ")
+    assert "tools.py" in line
+
+
+def test_serving_an_older_version_is_said_in_words(data: Path, venvs: Path) -> None:
+    assert by_hand(data, venvs, "shared").returncode == 0
+    write(data, "shared", "def nonsense(:\n")
+    done = by_hand(data, venvs, "shared")
+    assert done.returncode == 0
+    assert "shared: invalid syntax" in done.stderr
+    assert "The last version that worked is served." in done.stderr
+    assert '"namespace_not_loaded"' not in done.stderr
+
+
+def test_in_a_terminal_it_says_what_it_is_and_ctrl_d_ends_it(data: Path, venvs: Path) -> None:
+    terminal = Terminal(
+        "-m", "tooldock", "stdio", "shared", "--data-dir", str(data),
+        environ={**os.environ, "VENVS_DIR": str(venvs)}, columns=300,
+    )  # fmt: skip
+    try:
+        said = terminal.read_until("what it is", lambda text: "Ctrl-D ends it." in text)
+        assert "tooldock client-config shared --client claude --transport stdio" in said
+        terminal.press(b'{"method": "list_tools"}\n')
+        terminal.read_until("an answer", lambda text: '"ok":true' in text)
+        terminal.press(b"\x04")
+        terminal.read_all(20)
+        assert terminal.process.returncode == 0
+    finally:
+        terminal.close()
+
+
+def reloaded(data: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tooldock", "reload", "--data-dir", str(data)],
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+
+def test_reload_tells_the_processes_clients_started(start: Start, data: Path) -> None:
+    pipes = [start(), start()]
+    for pipe in pipes:
+        pipe.handshake()
+    write(data, "shared", ECHO.replace("async def echo", "async def shout"))
+    done = reloaded(data)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "No gateway runs here. Told 2 stdio servers that clients started to look as well.\n"
+    for pipe in pipes:
+        assert pipe.receive()["method"] == "notifications/tools/list_changed"
+        assert pipe.call("shout", text="y") == "y"
+
+
+def test_reload_signals_no_process_that_only_has_the_number(data: Path) -> None:
+    """A run directory left by a process that was killed, whose number now belongs to another."""
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        try:
+            run = data / "state" / "run" / f"stdio-{stranger.pid}"
+            run.mkdir(parents=True)
+            (run / "lock").write_text(str(stranger.pid))
+            (run / f"{run.name}.json").write_text(json.dumps({"pid": stranger.pid, "url": ""}))
+            done = reloaded(data)
+            assert done.returncode == 3
+            assert "not running" in done.stderr
+            assert stranger.poll() is None
+            # As seen from outside a container: the lock is held, by somebody who has another number here.
+            with (run / "lock").open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                assert reloaded(data).returncode == 3
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
 
 
 def test_a_namespace_that_does_not_load_is_refused_with_the_reason(start: Start, data: Path) -> None:

@@ -62,7 +62,7 @@ def beside(gateway: Callable[..., Gateway], tmp_path: Path) -> Gateway:
 
 
 def test_the_transcripts_work_as_printed(beside: Gateway, tmp_path: Path) -> None:
-    ours = [step for block in blocks() for step in steps(block) if not step[0].startswith("make up")]
+    ours = [step for block in blocks() for step in steps(block) if not step[0].startswith(("git clone", "make up"))]
     assert len(ours) == 6
     for command, expected in ours:
         pasted = command.replace("http://127.0.0.1:8000", beside.url)
@@ -80,6 +80,37 @@ def test_the_transcripts_work_as_printed(beside: Gateway, tmp_path: Path) -> Non
         assert done.stdout.strip() == expected.strip().replace("http://127.0.0.1:8000", beside.url), command
     records = [record for record in beside.audit() if record["tool"] == "add"]
     assert [record["protocol"] for record in records] == ["rest", "rest"]
+
+
+def test_the_excerpt_of_the_summary_is_how_it_begins(capsys: pytest.CaptureFixture[str]) -> None:
+    from tooldock.cli.startup import Announcer, Token
+    from tooldock.model import Namespace
+    from tooldock.paths import Paths
+
+    [(_, excerpt)] = [step for step in steps(blocks()[0]) if step[0].startswith("make up")]
+    shared = Namespace(name="shared", status="ready", tools=2)
+    Announcer(Paths(Path("data")), Token(), made_example=True).ready("http://127.0.0.1:8000", [shared])
+    assert capsys.readouterr().out.lstrip("\n").startswith(excerpt.partition("  …")[0])
+
+
+def test_claude_code_is_told_what_client_config_tells(beside: Gateway, tmp_path: Path) -> None:
+    """The two commands that are not run here, because they need Claude Code."""
+    (beside.data / "tools" / "my-tools").mkdir()
+    said = subprocess.run(
+        [sys.executable, "-m", "tooldock", "client-config", "my-tools", "--client", "claude"],
+        cwd=tmp_path / "checkout",
+        env={name: value for name, value in os.environ.items() if name not in ("BEARER_TOKEN", "DATA_DIR")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    ).stderr
+    keys = str(tmp_path / "checkout" / "tooldock_data" / "state" / "keys")
+    said = said.replace(keys, "tooldock_data/state/keys").replace(beside.url, "http://127.0.0.1:8000")
+    export = 'export TOOLDOCK_TOKEN="$(cat tooldock_data/state/keys/bearer_token)"'
+    assert export in said
+    assert export in README
+    told, shown = (text.partition("claude mcp add")[2].partition("```")[0] for text in (said, README))
+    assert told.split() == shown.split() != []
 
 
 def test_the_record_shown_has_the_fields_of_a_record(beside: Gateway) -> None:

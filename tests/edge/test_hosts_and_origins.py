@@ -35,7 +35,7 @@ async def test_on_loopback_other_names_are_refused_and_the_setting_named(host: s
     app = front()
     for _ in range(2):
         answer = await ask(app, "GET", "/health", {"host": host})
-        assert answer.status == 400
+        assert answer.status == 421
         assert "ALLOWED_HOSTS" in answer.json()["error"]["message"]
 
 
@@ -51,10 +51,10 @@ async def test_a_host_that_is_none_is_refused_everywhere(host: str) -> None:
         ("TOOLS.example.org:443", 200),
         ("tools.example.org.", 200),
         ("a.wild.example.org", 200),
-        ("wild.example.org", 400),
+        ("wild.example.org", 421),
         ("other.example.org:8443", 200),
-        ("other.example.org:1", 400),
-        ("evil.example", 400),
+        ("other.example.org:1", 421),
+        ("evil.example", 421),
         ("127.0.0.1:8000", 200),
     ],
 )

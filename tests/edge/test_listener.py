@@ -131,6 +131,57 @@ async def test_leaving_a_slow_call_cancels_it() -> None:
     assert metrics.face("core").by_status == {499: 1}
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_leaving_is_noticed_behind_a_request_that_waits_for_its_turn(at_once: bool) -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+    watched: list[Request] = []
+
+    async def handler(request: Request) -> Response:
+        watched.append(request)
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    waiting = HEAD + b"Content-Length: 2\r\n\r\n{}"
+    async with serve(front(handler, watch=Watch(tick=0.01))) as port, asyncio.timeout(10):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET" + HEAD[4:] + b"\r\n" + (waiting if at_once else b""))
+        await begun.wait()
+        while watched[0].watcher is None:
+            await asyncio.sleep(0.01)
+        if not at_once:
+            writer.write(waiting)
+            await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+        await ended.wait()
+    assert len(watched) == 1
+
+
+@pytest.mark.parametrize("pause", [True, False])
+async def test_a_request_that_would_rather_change_the_protocol_keeps_its_body(pause: bool) -> None:
+    """Some clients offer HTTP/2 with their first request; its body must not be lost, nor taken for a request."""
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
+    inner = HEAD + b"Content-Length: 0\r\n\r\n"
+    async with serve(front()) as port, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(2):
+            writer.write(HEAD + upgrade + b"Content-Length: %d\r\n\r\n" % len(inner))
+            if pause:
+                await writer.drain()
+                await asyncio.sleep(0.05)  # so that it comes in a packet of its own
+            writer.write(inner)
+        writer.write(HEAD + upgrade + b"Transfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n")
+        writer.write(b"GET" + HEAD[4:] + upgrade + b"\r\n" + HEAD + b"Content-Length: 4\r\n\r\nlast")
+        bodies = [json.loads((await read_response(reader)).partition(b"\r\n\r\n")[2])["body"] for _ in range(5)]
+        writer.close()
+        await writer.wait_closed()
+    assert bodies == [inner.decode(), inner.decode(), "hi", "", "last"]
+
+
 async def test_a_slow_call_on_a_kept_connection_is_answered_and_the_next_one_too() -> None:
     async def handler(request: Request) -> Response:
         await request.read()

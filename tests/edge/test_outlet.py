@@ -7,7 +7,7 @@ from typing import Any
 
 from structlog.testing import capture_logs
 
-from tests.edge.world import BEARER, Wire, ask, front, scope, serve
+from tests.edge.world import BEARER, Wire, ask, exchange, front, scope, serve
 from tooldock.edge import Request, Response
 from tooldock.edge.outlet import Outlet
 
@@ -116,3 +116,40 @@ async def test_the_connection_serves_the_next_request_after_an_answer_in_pieces(
     assert b"transfer-encoding: chunked" in first.lower()
     assert b"one " in first
     assert second.endswith(b"plain")
+
+
+async def test_a_client_of_http_1_0_gets_the_pieces_without_chunks() -> None:
+    async def handler(request: Request) -> Response:
+        outlet = request.open(200, ())
+        outlet.write(b"one ")
+        await asyncio.sleep(0)
+        outlet.write(b"two")
+        return Response(200)
+
+    async with serve(front(handler)) as port:
+        data = await exchange(port, f"GET / HTTP/1.0\r\nAuthorization: {BEARER['authorization']}\r\n\r\n".encode())
+    head, _, body = data.partition(b"\r\n\r\n")
+    assert body == b"one two"
+    assert b"connection: close" in head
+    assert b"transfer-encoding" not in head
+
+
+async def test_a_stream_ends_when_its_client_leaves_a_pipelined_request_behind() -> None:
+    over = asyncio.Event()
+
+    async def handler(request: Request) -> Response:
+        outlet = request.open(200, ())
+        request.on_gone = outlet.end
+        outlet.write(b"first")
+        await outlet.over()
+        over.set()
+        return Response(200)
+
+    head = f"GET / HTTP/1.1\r\nHost: localhost\r\nAuthorization: {BEARER['authorization']}\r\n\r\n".encode()
+    async with serve(front(handler)) as port, asyncio.timeout(10):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head + head)
+        await reader.readuntil(b"first")
+        writer.close()
+        await writer.wait_closed()
+        await over.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import orjson
 import pytest
 import structlog.testing
 
+from tests.source import EmptySource
 from tooldock.engine import audit
 from tooldock.engine.audit import AuditLog
 from tooldock.engine.pipeline import Engine
@@ -48,29 +49,14 @@ SECRET = "s3cr3t-value-0001"
 Body = Callable[[Call, Channel, float], Awaitable[Outcome]]
 
 
-class Source:
+class Source(EmptySource):
     """Runs a function of the test."""
 
     def __init__(self, body: Body) -> None:
         self._body = body
 
-    def list(self) -> Sequence[Tool]:
-        return ()
-
-    def resources(self) -> Sequence[Resource]:
-        return ()
-
-    def templates(self) -> Sequence[Resource]:
-        return ()
-
-    def prompts(self) -> Sequence[Prompt]:
-        return ()
-
     async def call(self, call: Call, item: Item, deadline: float, channel: Channel, /) -> Outcome:
         return await self._body(call, channel, deadline)
-
-    async def close(self) -> None:
-        return None
 
 
 async def echo(call: Call, channel: Channel, deadline: float) -> Outcome:
@@ -297,9 +283,10 @@ async def test_secrets_are_removed_from_what_a_tool_says_on_the_way(world: World
     async def talk(call: Call, channel: Channel, deadline: float) -> Outcome:
         await channel.progress(1, 2, f"at {SECRET}")
         await channel.progress(2, 2, None)
-        await channel.log("info", f"saw {SECRET}", "tool", {"key": [SECRET]})
+        await channel.log("info", f"saw {SECRET}", f"tool {SECRET}", {"key": [SECRET]})
         await channel.log("info", "plain", None, None)
-        answer = await channel.ask("elicit", {"message": f"use {SECRET}?"})
+        await channel.ask("sample", {"last": 10**30, "first": [1]})
+        answer = await channel.ask("elicit", {"message": f"use {SECRET}?", "last": 10**30, "first": [1]})
         return Outcome("ok", orjson.dumps(answer))
 
     heard = Heard()
@@ -310,10 +297,12 @@ async def test_secrets_are_removed_from_what_a_tool_says_on_the_way(world: World
     assert heard.said == [
         (1, 2, f"at {hidden}"),
         (2, 2, None),
-        ("info", f"saw {hidden}", "tool", {"key": [hidden]}),
+        ("info", f"saw {hidden}", f"tool {hidden}", {"key": [hidden]}),
         ("info", "plain", None, None),
-        ("elicit", {"message": f"use {hidden}?"}),
+        ("sample", {"last": 10**30, "first": [1]}),
+        ("elicit", {"message": f"use {hidden}?", "last": 10**30, "first": [1]}),
     ]
+    assert list(heard.said[-1][1]) == ["message", "last", "first"]
 
 
 async def test_a_question_to_a_caller_who_cannot_be_asked_is_the_tool_s_error(world: World) -> None:
@@ -731,3 +720,70 @@ async def test_the_time_people_take_is_given_to_the_tools_called_afterwards(worl
     loop = asyncio.get_running_loop()
     assert (await world.call(channel=Slow(), deadline=loop.time() + 5)).status == "ok"
     assert 0.1 <= deadlines[1] - deadlines[0] < 0.15
+
+
+async def test_a_call_whose_caller_is_asked_leaves_its_place_to_others(world: World) -> None:
+    asked, answered = asyncio.Event(), asyncio.Event()
+
+    class Thinking(Heard):
+        async def ask(self, kind: AskKind, params: Mapping[str, Any]) -> Any:
+            asked.set()
+            await answered.wait()
+
+    async def asking(call: Call, channel: Channel, deadline: float) -> Outcome:
+        await channel.ask("elicit", {})
+        return Outcome("ok", orjson.dumps(world.engine.gates()["math"].active))
+
+    world.serve(asking=asking, run=echo, limits=Limits(10, 1, 0, 1000))
+    waiting = asyncio.create_task(world.call("asking", channel=Thinking()))
+    await asyncio.wait_for(asked.wait(), 5)
+    assert (await world.call()).status == "ok"
+    answered.set()
+    assert orjson.loads((await waiting).body) == 1
+
+
+async def test_a_question_that_outlives_its_call_gives_up_no_place_twice(world: World) -> None:
+    open_questions: list[asyncio.Task[Any]] = []
+
+    class Never(Heard):
+        async def ask(self, kind: AskKind, params: Mapping[str, Any]) -> Any:
+            await asyncio.Event().wait()
+
+    async def leaving(call: Call, channel: Channel, deadline: float) -> Outcome:
+        open_questions.append(asyncio.create_task(channel.ask("elicit", {})))
+        await asyncio.sleep(0)
+        return Outcome("ok")
+
+    world.serve(run=leaving)
+    await world.call(channel=Never())
+    assert world.engine.gates()["math"].active == 0
+    open_questions[0].cancel()
+    await asyncio.wait(open_questions)
+    assert world.engine.gates()["math"].active == 0
+
+
+async def test_a_tool_cannot_stop_its_clock_for_ever(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by one question after the other, nor by always having one open."""
+    monkeypatch.setattr("tooldock.engine.pipeline._MAX_ASKING", 0.1)
+
+    class Slow(Heard):
+        async def ask(self, kind: AskKind, params: Mapping[str, Any]) -> Any:
+            await asyncio.sleep(0.06)
+
+    async def ask(channel: Channel, after: float) -> None:
+        await asyncio.sleep(after)
+        while True:
+            await channel.ask("elicit", {})
+
+    async def in_turn(call: Call, channel: Channel, deadline: float) -> Outcome:
+        await ask(channel, 0)
+        raise AssertionError
+
+    async def overlapping(call: Call, channel: Channel, deadline: float) -> Outcome:
+        await asyncio.gather(ask(channel, 0), ask(channel, 0.03))
+        raise AssertionError
+
+    world.serve(in_turn=in_turn, overlapping=overlapping)
+    for tool in ("in_turn", "overlapping"):
+        outcome = await world.call(tool, channel=Slow())
+        assert isinstance(outcome.error, ExecutionTimeout), tool

@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from tests.source import EmptySource
 from tooldock.engine.registry import Catalogue, Change, Entry, Limits, Offer, Registry
 from tooldock.engine.schema import Validator
 from tooldock.errors import NamespaceNotFound, PromptNotFound, ResourceNotFound, ToolNotFound
-from tooldock.model import Call, Channel, Item, Outcome, Prompt, Resource, Tool
+from tooldock.model import Prompt, Resource, Tool
 
 LIMITS = Limits(timeout=5, max_concurrency=4, max_queue=4, max_output=1000)
-
-
-class Nowhere:
-    """A source nobody calls."""
-
-    def list(self) -> Sequence[Tool]:
-        return ()
-
-    def resources(self) -> Sequence[Resource]:
-        return ()
-
-    def templates(self) -> Sequence[Resource]:
-        return ()
-
-    def prompts(self) -> Sequence[Prompt]:
-        return ()
-
-    async def call(self, call: Call, item: Item, deadline: float, channel: Channel, /) -> Outcome:
-        raise AssertionError
-
-    async def close(self) -> None:
-        return None
 
 
 def entry(name: str, *tools: str, description: str = "", revision: str = "1", **more: Any) -> Entry:
     offers: Mapping[str, Any] = {
         tool: Offer(
-            Tool(namespace=name, name=tool, description=description), Nowhere(), Validator(tool, {"type": "object"})
+            Tool(namespace=name, name=tool, description=description), EmptySource(), Validator(tool, {"type": "object"})
         )
         for tool in tools
     }
@@ -177,3 +157,14 @@ def test_a_misspelt_prompt_is_answered_with_the_nearest_one_and_what_there_is() 
         entry("docs", prompts=prompt("summary") | prompt("review")).prompt("sumary")
     assert "Did you mean 'summary'?" in caught.value.message
     assert caught.value.details["available"] == ["review", "summary"]
+
+
+@pytest.mark.parametrize("length", [20, 60])
+def test_a_miss_among_very_many_names_costs_little(length: int) -> None:
+    """It is answered on the gateway's event loop, and callers may miss as often as they like."""
+    known = {name: one for n in range(5000) for name, one in resource(f"{'ab' * length}{n}").items()}
+    served = entry("docs", resources=known)
+    started = time.process_time()
+    with pytest.raises(ResourceNotFound):
+        served.resource("ba" * (length + 2))
+    assert time.process_time() - started < 0.2

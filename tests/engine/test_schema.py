@@ -93,7 +93,8 @@ def test_every_fault_is_reported_with_its_path_up_to_a_bound() -> None:
     error = refusal(check, {"rows": [1, "a", 2, "b"]})
     assert [fault["path"] for fault in error.details["errors"]] == ["rows.1", "rows.3"]
     assert "rows.1: " in error.message
-    assert "(and 1 more)" in error.message
+    assert "rows.3: " in error.message
+    assert "(and 3 more)" in refusal(check, {"rows": ["x"] * 8}).message
     assert len(refusal(check, {"rows": ["x"] * 1000}).details["errors"]) == 20
 
 
@@ -111,3 +112,26 @@ def test_integers_beyond_64_bits_are_integers() -> None:
 
 def test_a_number_that_is_none_is_refused() -> None:
     refusal(validator(number={"type": "integer"}), {"number": float("nan")})
+
+
+@pytest.mark.parametrize(
+    "draft", ["http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"]
+)
+def test_g50_arguments_are_checked_by_the_dialect_the_schema_names(draft: str) -> None:
+    listed = {"type": "array", "items": [{"type": "integer"}]}
+    if "2020" in draft:
+        listed = {"type": "array", "prefixItems": [{"type": "integer"}]}
+    check = Validator("t", {"$schema": draft, "type": "object", "properties": {"row": listed}})
+    check.check({"row": [1, "anything"]})
+    refusal(check, {"row": ["one"]})
+
+
+@pytest.mark.parametrize("dialect", ["https://example.com/my-dialect", 5, ""])
+def test_g50_a_dialect_nobody_knows_is_refused_by_name(dialect: Any) -> None:
+    with pytest.raises(ConfigError, match=r"dialect|\$schema"):
+        Validator("t", {"$schema": dialect, "type": "object"})
+
+
+def test_g50_nothing_is_fetched_for_a_schema() -> None:
+    with pytest.raises(ConfigError, match="refer only to itself"):
+        Validator("t", {"type": "object", "properties": {"a": {"$ref": "https://example.com/schema.json"}}})

@@ -71,6 +71,42 @@ async def test_a_worker_gets_its_own_directories_environment_and_secrets(
         assert state.stat().st_mode & 0o777 == scratch.stat().st_mode & 0o777 == 0o700
 
 
+async def test_a_secret_in_what_a_namespace_says_of_itself_is_neither_served_nor_kept(
+    tmp_path: Path, venvs: Path
+) -> None:
+    async with running(tmp_path, venvs) as world:
+        world.write(
+            "math",
+            "a.py",
+            """
+            import os
+            from fastmcp.prompts import prompt
+            from fastmcp.resources import resource
+            from fastmcp.tools import tool
+
+            TOKEN = os.environ["TOKEN"]
+
+            @tool(description=f"Uses {TOKEN}.", meta={"key": TOKEN})
+            def add() -> None: ...
+
+            @resource(f"data://{TOKEN}/x", description=TOKEN)
+            def page() -> str: ...
+
+            @prompt(title=TOKEN)
+            def ask(a: str = TOKEN) -> str: ...
+            """,
+        )
+        secret = "s3cr3t-value-0001"
+        secrets = Secrets(shared={"TOKEN": secret})
+        for trust in (False, True):
+            version = await prepare(world, secrets=secrets, trust=trust)
+            await version.close()
+            assert version.entry is not None
+            assert secret not in repr(version.entry.parts)
+            assert version.entry.offer("add").tool.description == "Uses [redacted:TOKEN]."
+        assert secret not in world.paths.catalogue("math").read_text()
+
+
 async def test_limits_are_the_namespace_s_own_where_it_names_them(tmp_path: Path, venvs: Path) -> None:
     async with running(tmp_path, venvs, tool_call_timeout_seconds="11", namespace_max_concurrency="7") as world:
         world.write("math", "a.py", ADD)

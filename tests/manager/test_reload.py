@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 from tests.gateway import is_alive
@@ -42,6 +43,33 @@ async def test_every_folder_becomes_a_namespace_and_a_broken_one_harms_no_other(
         assert (bad.error_file, bad.error_line) == ("a.py", 1)
         assert isinstance((await world.call("bad", "add")).error, DependencyError)
         assert world.changes[-1].keys() == world.status.keys()
+
+
+READABLE = """
+from fastmcp.prompts import prompt
+from fastmcp.resources import resource
+
+@resource("a://one")
+def one() -> str:
+    return "1"
+
+@resource("a://many/{number}")
+def many(number: str) -> str:
+    return number
+
+@prompt
+def ask() -> str:
+    return "?"
+"""
+
+
+async def test_resources_and_prompts_are_counted(tmp_path: Path, venvs: Path) -> None:
+    async with running(tmp_path, venvs) as world:
+        world.write("math", "a.py", ADD)
+        world.write("read", "a.py", READABLE)
+        await world.start()
+        counts = {name: (row.tools, row.resources, row.prompts) for name, row in world.status.items()}
+        assert counts == {"math": (1, 0, 0), "read": (0, 2, 1)}
 
 
 async def test_a_reload_changes_only_what_changed(tmp_path: Path, venvs: Path) -> None:
@@ -109,6 +137,11 @@ async def test_a_broken_folder_serves_its_last_version_after_a_restart_too(tmp_p
         await world.start()
         assert await world.value("math", "add", a=1, b=2) == b"3"
         assert world.status["math"].error is not None
+        file = world.paths.catalogue("math")
+    file.write_bytes(orjson.dumps(orjson.loads(file.read_bytes()) | {"version": 1}))  # of an earlier ToolDock
+    async with running(tmp_path, venvs) as world:
+        await world.start()
+        assert await world.value("math", "add", a=1, b=2) == b"3"
     async with running(tmp_path, venvs) as world:
         snapshots = world.paths.snapshots("math")
         revision = catalogue.load(world.paths.catalogue("math"))

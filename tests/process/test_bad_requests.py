@@ -177,7 +177,7 @@ def test_foreign_origin_is_not_allowed(core: Gateway) -> None:
 
 
 def test_foreign_host_name_is_refused_on_loopback(core: Gateway) -> None:
-    error = refused(post(core, b'{"text": "a"}', Host="example.com"), 400, "malformed_request")
+    error = refused(post(core, b'{"text": "a"}', Host="example.com"), 421, "wrong_host")
     assert "ALLOWED_HOSTS" in error["message"]
 
 

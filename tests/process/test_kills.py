@@ -273,7 +273,7 @@ def test_second_core_on_a_directory_names_the_first(core: Gateway) -> None:
     assert second.returncode != 0
     said = second.stdout + second.stderr
     assert str(core.pid) in said
-    assert "DATA_DIR" in said
+    assert "--data-dir" in said
     assert str(core.data) in said
     assert "Traceback" not in said
     assert core.value("calm", "echo", text="a") == "a"

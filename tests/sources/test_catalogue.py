@@ -58,7 +58,6 @@ GOOD: dict[str, Any] = {
         b"not json",
         b"[]",
         b"null",
-        json.dumps(GOOD | {"version": 1}).encode(),
         json.dumps({key: value for key, value in GOOD.items() if key != "worker"}).encode(),
         json.dumps(GOOD | {"revision": 7}).encode(),
         json.dumps(GOOD | {"environment": None}).encode(),
@@ -79,6 +78,12 @@ def test_the_good_one_of_that_table_is_good(tmp_path: Path) -> None:
     path.write_text(json.dumps(GOOD))
     assert catalogue.load(path) == Record("r", "e", "w", Described())
     assert catalogue.load(tmp_path / "missing.json") is None
+
+
+def test_another_version_s_file_still_tells_which_revision_worked(tmp_path: Path) -> None:
+    path = tmp_path / "math.json"
+    path.write_text(json.dumps({"version": 1, "revision": "r", "environment": "e", "worker": "w", "tools": [5]}))
+    assert catalogue.load(path) == Record("r", "e", "", Described())
 
 
 def test_a_described_tool_keeps_everything_it_says() -> None:

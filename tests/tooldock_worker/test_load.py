@@ -239,7 +239,7 @@ def test_names_within_the_alphabet_are_kept(loading: Loader) -> None:
             "error",
             "object",
         ),
-        ({"a.py": TOOL + "@tool(auth=print)\ndef f(): ...\n"}, "a.py", 2, "error", "tools.yaml"),
+        ({"a.py": TOOL + "@tool(auth=print)\ndef f(): ...\n"}, "a.py", 2, "error", "auth=, which is not checked"),
         ({"a.py": TOOL + "@tool(meta={'x': object()})\ndef f(): ...\n"}, "a.py", 2, "error", "JSON"),
         (
             {"a.py": TOOL + "@tool(run_in_thread=False, timeout=1)\ndef f(): ...\n"},

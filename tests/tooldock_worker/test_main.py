@@ -151,6 +151,17 @@ def test_files_that_cannot_be_loaded_are_reported_with_file_and_line(start: Star
     assert worker.popen.returncode == EXIT_NOT_LOADED
 
 
+def test_a_folder_with_more_to_say_of_itself_than_a_line_may_hold_is_reported(start: Starter) -> None:
+    worker = start(
+        f"from fastmcp.tools import tool\n@tool(description='{'x' * 5000}')\ndef f(): ...", "--max-frame", "4096"
+    )
+    failed = worker.receive()
+    assert failed["op"] == "failed"
+    assert "4,096" in failed["error"]["message"]
+    worker.popen.communicate(timeout=20)
+    assert worker.popen.returncode == EXIT_NOT_LOADED
+
+
 def test_when_the_gateway_is_gone_it_ends_whatever_its_tools_do(start: Starter) -> None:
     worker = start()
     worker.receive()

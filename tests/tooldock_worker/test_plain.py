@@ -18,10 +18,10 @@ from pydantic import Field
 
 from tooldock_worker import plain
 from tooldock_worker.context import Context
-from tooldock_worker.load import LoadedTool
 from tooldock_worker.problems import BadArguments
 from tooldock_worker.results import EncodeError, encode
 from tooldock_worker.schema import Parsed, SchemaError, parse
+from tooldock_worker.tools import LoadedTool
 
 TEXTS = st.text(max_size=8) | st.sampled_from(["1", "1.0", "true", "null", "a", "", "\ud800", "é"])
 NUMBERS = st.integers() | st.floats() | st.sampled_from([0, 1, -0.0, 1.0, 2.5, 2**53 + 1, 2.0**60, 10**400, 1e300])

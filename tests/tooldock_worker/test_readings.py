@@ -65,6 +65,13 @@ def test_a_decorator_or_value_used_wrongly_says_how(wrong: Callable[[], Any], wh
         wrong()
 
 
+class Model(BaseModel):
+    n: int = 1
+
+
+MODEL = Model()
+
+
 # Describing.
 
 
@@ -75,7 +82,7 @@ def test_a_resource_is_described_as_the_protocol_spells_it() -> None:
         title="X",
         description="It is X.",
         mime_type="text/x",
-        annotations={"last_modified": "2024-01-01", "priority": 1},
+        annotations={"last_modified": "2024-01-01", "priority": 1, "readOnlyHint": True},
         icons=[{"src": "x.png"}],
         tags={"b", "a"},
         meta={"m": 1},
@@ -109,6 +116,9 @@ def test_parameters_are_described_with_the_texts_they_take() -> None:
         number: int = 1,
         either: Literal["x"] | bool = True,
         open_ended: Literal["x"] | str = "x",
+        model: Model | None = None,
+        plain: Model = MODEL,
+        anything: Any = None,
     ) -> str:
         """Say something.
 
@@ -122,12 +132,29 @@ def test_parameters_are_described_with_the_texts_they_take() -> None:
         "description": "Say something.",
         "arguments": [
             {"name": "text", "required": True, "description": "Any."},
-            {"name": "one", "required": True, "values": ["a", "1"]},
-            {"name": "color", "required": True, "values": ["red", "blue"]},
-            {"name": "flag", "required": False, "values": ["true", "false"]},
-            {"name": "number", "required": False, "description": "How many."},
-            {"name": "either", "required": False, "values": ["x", "true", "false"]},
+            {"name": "one", "required": True, "values": ["a", "1"], "description": "One of: a, 1."},
+            {"name": "color", "required": True, "values": ["red", "blue"], "description": "One of: red, blue."},
+            {"name": "flag", "required": False, "values": ["true", "false"], "description": "One of: true, false."},
+            {
+                "name": "number",
+                "required": False,
+                "description": 'How many.\nWritten as JSON that fits {"type": "integer"}.',
+            },
+            {
+                "name": "either",
+                "required": False,
+                "values": ["x", "true", "false"],
+                "description": "One of: x, true, false.",
+            },
             {"name": "open_ended", "required": False},
+            {"name": "model", "required": False, "description": "Written as JSON."},
+            {
+                "name": "plain",
+                "required": False,
+                "description": 'Written as JSON that fits {"properties": {"n": {"default": 1, "type": "integer"}}, '
+                '"type": "object"}.',
+            },
+            {"name": "anything", "required": False},
         ],
         "file": "pages.py",
     }
@@ -174,6 +201,12 @@ def _refused() -> list[tuple[Callable[..., Any], str]]:
         (resource("data://{a}", name="x")(lambda a, b: a), "does not name"),
         (resource("data://{?a}", name="x")(lambda a: a), "needs a default"),
         (resource("data://{a", name="x")(lambda a: a), "brace"),
+        (resource("data://x", name="x", mime_type=7)(lambda: ""), "mimeType"),  # type: ignore[arg-type]
+        (resource("data://x", name="x", meta="m")(lambda: ""), "meta"),  # type: ignore[arg-type]
+        (resource("data://{a}", name="x", security=ResourceSecurity(exempt_params=None))(lambda a: a), "security"),  # type: ignore[arg-type]
+        (resource("data://a\nb", name="x")(lambda: ""), "control character"),
+        (prompt(name="x", title=5)(lambda: ""), "title"),  # type: ignore[call-overload]
+        (prompt(name="x", description=6)(lambda: ""), "description"),  # type: ignore[call-overload]
         (prompt(lambda: ""), "lambda"),
         (prompt(name="x" * 129)(one), "printable"),
         (prompt(spread), "passed by name"),
@@ -257,10 +290,6 @@ def test_values_that_only_look_dangerous_pass(value: str) -> None:
 # Results.
 
 
-class Model(BaseModel):
-    n: int = 1
-
-
 @pytest.mark.parametrize(
     ("value", "part"),
     [
@@ -273,6 +302,7 @@ class Model(BaseModel):
         (ResourceResult("text"), {"text": "text", "mimeType": "text/plain"}),
         (ResourceResult(b"x"), {"blob": "eA==", "mimeType": "application/octet-stream"}),
         (ResourceResult({"n": 1}), {"text": '{"n":1}', "mimeType": "application/json"}),
+        (ResourceContent("text"), {"text": "text", "mimeType": "text/plain"}),
         (
             [ResourceContent(Model(), meta={"m": 1})],
             {"text": '{"n":1}', "mimeType": "application/json", "_meta": {"m": 1}},

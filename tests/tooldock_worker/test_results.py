@@ -25,10 +25,10 @@ from pydantic import BaseModel, Field, PlainSerializer
 from tooldock_worker.context import AskFailed
 from tooldock_worker.light.exceptions import NotFoundError, ToolError
 from tooldock_worker.light.values import Audio, File, Image, ToolResult
-from tooldock_worker.load import LoadedTool
 from tooldock_worker.problems import BadArguments
 from tooldock_worker.results import EncodeError, encode, encode_error
 from tooldock_worker.schema import parse
+from tooldock_worker.tools import LoadedTool
 
 
 def returning(hint: Any = Any, output_schema: dict[str, Any] | None = None) -> LoadedTool:

@@ -19,9 +19,10 @@ from tooldock_worker.light.decorator import record_of
 from tooldock_worker.light.exceptions import NotFoundError
 from tooldock_worker.light.prompts import prompt
 from tooldock_worker.light.resources import resource
-from tooldock_worker.load import Loaded, LoadedTool
+from tooldock_worker.load import Loaded
 from tooldock_worker.schema import parse
 from tooldock_worker.server import Server
+from tooldock_worker.tools import LoadedTool
 
 WAIT = 5
 

@@ -59,6 +59,7 @@ def test_a_template_stands_for_some_uris_and_takes_its_parameters_out_of_them(
         ("a://{x}{?x}", "twice"),
         ("a://{?a}{?b}", "two"),
         ("a://{?a,}", "no name"),
+        ("a://" + "".join(f"{{a{n}}}" for n in range(33)), "more than 32"),
     ],
 )
 def test_what_is_no_template_is_refused_with_the_reason(template: str, why: str) -> None:
@@ -92,6 +93,7 @@ def test_one_spelling_stands_for_all() -> None:
         ("x://{a*}/{b*}/{c*}/{d*}.txt", "x://" + "/" * (MAX_URI - 4)),
         ("x://{a}{b}{c}{d}{e}/", "x://" + "a" * (MAX_URI - 4)),
         ("x://{a}-{b}-{c}-{d}-{e}/z", "x://" + "-" * (MAX_URI - 4)),
+        ("x://" + "".join(f"{{a{n}*}}" for n in range(32)), "x://" + "\U0001f600" * (MAX_URI - 4)),
     ],
 )
 def test_no_uri_makes_matching_expensive(template: str, uri: str) -> None:

@@ -79,7 +79,7 @@ class Garbage:
             if self._young(record):
                 continue  # just replaced: the version before may still be finishing its calls
             known = catalogue.load(record)
-            if known is None and record.exists():
+            if record.exists() and (known is None or not known.worker):
                 continue  # written by another release; what it refers to is not ours to judge
             for path in _directories(folder):
                 if self._young(path) or (known is not None and path.name == known.revision):

@@ -10,6 +10,7 @@ import http.client
 import json
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,8 +97,9 @@ class Gateway:
         *,
         seconds: float = ANSWER_SECONDS,
         manager: bool = False,
+        extra: Mapping[str, str] | None = None,
     ) -> Answer:
-        headers = {"Accept": "application/json", "User-Agent": "tooldock-cli"}
+        headers = {"Accept": "application/json", "User-Agent": "tooldock-cli", **(extra or {})}
         token = self._sendable("bearer_token")
         if token:
             headers["Authorization"] = f"Bearer {token}"

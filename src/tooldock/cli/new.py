@@ -59,6 +59,20 @@ def create_example(tools: Path) -> bool:
     return True
 
 
+def remove_example(tools: Path) -> None:
+    """Take back what `create_example` made, as long as it is still just that."""
+    import shutil
+
+    folder = tools / EXAMPLE_NAMESPACE
+    try:
+        if [entry.name for entry in folder.iterdir()] == ["hello.py"] and (folder / "hello.py").read_text(
+            "utf-8"
+        ) == _template("hello.py", EXAMPLE_NAMESPACE):
+            shutil.rmtree(folder)
+    except (OSError, UnicodeDecodeError):
+        return  # it is not ours any more
+
+
 def _template(name: str, namespace: str) -> str:
     text = (_TEMPLATES / f"{name}.template").read_text("utf-8")
     return text.replace("NAMESPACE", namespace)

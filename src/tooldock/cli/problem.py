@@ -25,7 +25,7 @@ def explain(answer: Answer, *, namespace: str = "", tool: str = "") -> Failure:
         )
     code = str(error.get("code", "error"))
     details = error.get("details")
-    facts = _facts(details if isinstance(details, dict) else {}, namespace, tool)
+    facts = _facts(str(error.get("message")), details if isinstance(details, dict) else {}, namespace, tool)
     if error.get("request_id"):
         facts.append(f"request {printable(str(error['request_id']))}")
     return Failure(
@@ -44,10 +44,11 @@ def _error(answer: Answer) -> Mapping[str, Any] | None:
     return error if isinstance(error, dict) else None
 
 
-def _facts(details: Mapping[str, Any], namespace: str, tool: str) -> list[str]:
+def _facts(message: str, details: Mapping[str, Any], namespace: str, tool: str) -> list[str]:
+    """What the message does not say already."""
     facts = []
     for fault in _list(details.get("errors")):
-        if isinstance(fault, dict):
+        if isinstance(fault, dict) and str(fault.get("message")) not in message:
             path = printable(str(fault.get("path") or "")) or "arguments"
             facts.append(f"- {path}: {printable(str(fault.get('message', '')))}")
     available = [printable(str(name)) for name in _list(details.get("available"))]

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tooldock.cli.failure import Failure
 from tooldock.cli.place import data_dir_option, load_settings
 
 if TYPE_CHECKING:
     from tooldock.cli.startup import Token
+    from tooldock.errors import ToolDockError
     from tooldock.paths import Paths
     from tooldock.settings import Settings
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 @click.command(short_help="Run the gateway on this machine.")
 @click.option(
     "--core-port",
+    "--port",
+    "core_port",
     type=int,
     metavar="PORT",
     help="The port of core; CORE_PORT, else 8000. 0 takes a free one.",
@@ -33,13 +37,14 @@ def up(core_port: int | None, manager_port: int | None) -> None:
     \b
     Examples:
       tooldock up
-      tooldock up --data-dir ~/tools --core-port 9000
+      tooldock up --data-dir ~/tools --port 9000
     """
     import dataclasses
 
     from tooldock import app
     from tooldock.cli.new import create_example
     from tooldock.cli.startup import Announcer
+    from tooldock.errors import ToolDockError
     from tooldock.settings import is_loopback
 
     named = os.environ.get("HOST", "").strip()
@@ -52,11 +57,18 @@ def up(core_port: int | None, manager_port: int | None) -> None:
     if named and host != named:
         notes.append(f"HOST is {named}, but `tooldock up` stays on this machine; `tooldock core` listens there.")
     paths = settings.paths()
+    is_new = not paths.data_dir.exists()
     made = create_example(paths.tools)
     announcer = Announcer(paths, _token(settings, paths), notes=notes, made_example=made)
     # PORT belongs to a single process; `up` has a port for each role.
     served = app.serve(settings, paths, role="core", host=host, port=settings.core_port, reporter=announcer)
-    _end(app.run(served))
+    try:
+        code = app.run(served)
+    except ToolDockError as error:
+        if made and not announcer.up:
+            _take_back(paths, whole=is_new)
+        raise _explained(error, paths, "up", "--core-port") from None
+    _end(code)
 
 
 @click.command(short_help="Run the gateway as a service.")
@@ -84,6 +96,7 @@ def core(
     """
     from tooldock import app
     from tooldock.cli.startup import Logged
+    from tooldock.errors import ToolDockError
 
     flags: dict[str, Any] = {
         "host": host,
@@ -94,9 +107,14 @@ def core(
     }
     settings = load_settings(flags)
     app.configure_logging(settings)
+    paths = settings.paths()
     port = settings.port_for("core")
-    served = app.serve(settings, settings.paths(), role="core", host=settings.host, port=port, reporter=Logged())
-    _end(app.run(served))
+    served = app.serve(settings, paths, role="core", host=settings.host, port=port, reporter=Logged())
+    try:
+        code = app.run(served)
+    except ToolDockError as error:
+        raise _explained(error, paths, "core", "--port") from None
+    _end(code)
 
 
 def _token(settings: Settings, paths: Paths) -> Token:
@@ -110,6 +128,47 @@ def _token(settings: Settings, paths: Paths) -> Token:
     if settings.bearer_token is not None:
         return Token(source=f"bearer_token in {paths.config_file}")
     return Token(file=paths.token("bearer_token"))
+
+
+def _explained(error: ToolDockError, paths: Paths, command: str, option: str) -> Failure:
+    """Why it did not start: most of all, because it runs already."""
+    from tooldock.cli.gateway import running_core
+    from tooldock.cli.processes import holder
+    from tooldock.cli.startup import program_name
+
+    pid = holder(paths, "core")
+    if pid is not None:
+        record = running_core(paths)
+        at = f" at {record['url']}" if record is not None and record["pid"] == pid else ""
+        return Failure(
+            f"ToolDock already runs for {paths.data_dir}{at} (process {pid}).",
+            next_step=f"use it, stop it with `kill {pid}`, or choose another directory with --data-dir.",
+        )
+    port = error.details.get("port")
+    if not isinstance(port, int):
+        return Failure(error.message)
+    other = _OTHER_PORT if port != _OTHER_PORT else _OTHER_PORT + 1
+    if command == "up" and os.environ.get("MAKELEVEL"):
+        return Failure(error.message, next_step=f"`CORE_PORT={other} make up`.")
+    return Failure(error.message, next_step=f"`{program_name()} {command} {option} {other}`.")
+
+
+_OTHER_PORT = 8010
+_OURS = {"tools", "state", "logs", "repos", "venvs"}
+
+
+def _take_back(paths: Paths, *, whole: bool) -> None:
+    """After a start that failed: what it made for a first look, and a new directory as long as it is all ours."""
+    import shutil
+
+    from tooldock.cli.new import remove_example
+
+    remove_example(paths.tools)
+    try:
+        if whole and not any(paths.tools.iterdir()) and {entry.name for entry in paths.data_dir.iterdir()} <= _OURS:
+            shutil.rmtree(paths.data_dir)
+    except OSError:
+        return  # it is in use, or not ours to remove; nothing in it does harm
 
 
 def _end(code: int) -> None:

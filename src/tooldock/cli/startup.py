@@ -18,7 +18,7 @@ from tooldock.cli.completion import known_tools
 from tooldock.cli.new import EXAMPLE_NAMESPACE, EXAMPLE_TOOL
 from tooldock.cli.progress import Progress
 from tooldock.cli.terminal import is_terminal, one_line, printable, width
-from tooldock.cli.tools import STATUS_COLOURS, namespace_lines
+from tooldock.cli.tools import STATUS_COLOURS, namespace_lines, offered
 
 if TYPE_CHECKING:
     from tooldock.model import Namespace
@@ -56,6 +56,11 @@ class Announcer:
         self._known: dict[str, Namespace] = {}
         self._up = False
 
+    @property
+    def up(self) -> bool:
+        """Whether the gateway came as far as serving."""
+        return self._up
+
     def progress(self, namespace: str, text: str) -> None:
         if self._up:
             return  # `changed` tells the outcome; the steps would only scroll the summary away
@@ -86,7 +91,7 @@ class Announcer:
 
     def _summary(self, url: str, namespaces: Sequence[Namespace]) -> list[str]:
         rows = [
-            ("MCP", f"{url}/ns/{self._first(namespaces)}/mcp"),
+            ("MCP", f"{url}/ns/{_first(namespaces)}/mcp"),
             ("API", url),
             ("Docs", f"{url}/docs"),
             ("Metrics", f"{url}/metrics"),
@@ -124,11 +129,7 @@ class Announcer:
         return [*_folded(words), "", *_folded([part for part in curl if part])]
 
     def _command(self) -> list[str]:
-        return [_program(), f"--data-dir {shlex.quote(str(self._paths.data_dir))}"]
-
-    def _first(self, namespaces: Sequence[Namespace]) -> str:
-        names = [namespace.name for namespace in namespaces if namespace.tools]
-        return EXAMPLE_NAMESPACE if EXAMPLE_NAMESPACE in names or not names else names[0]
+        return [program_name(), f"--data-dir {shlex.quote(str(self._paths.data_dir))}"]
 
     def _has_example(self, serving: Sequence[str]) -> bool:
         if self._made_example:
@@ -139,7 +140,14 @@ class Announcer:
         )
 
 
-def _program() -> str:
+def _first(namespaces: Sequence[Namespace]) -> str:
+    """The namespace to begin with: the example if it is there, else the first that serves something."""
+    names = [namespace.name for namespace in namespaces if offered(_row(namespace))]
+    names = names or [namespace.name for namespace in namespaces if namespace.status == "building"]
+    return EXAMPLE_NAMESPACE if EXAMPLE_NAMESPACE in names else next(iter(names), "NAMESPACE")
+
+
+def program_name() -> str:
     """How to start this program from another shell, which may not have its directory on PATH."""
     if shutil.which("tooldock"):
         return "tooldock"
@@ -173,20 +181,26 @@ def _shown(namespace: Namespace | None) -> tuple[object, ...]:
     if namespace is None:
         return ()
     waiting = namespace.status if namespace.status not in ("ready", "idle", "starting") else "ready"
-    return (waiting, namespace.tools, namespace.error, namespace.revision)
+    return (waiting, _offers(namespace), namespace.error, namespace.revision)
 
 
 def _change(namespace: Namespace) -> str:
     name = click.style(printable(namespace.name), bold=True)
-    tools = f"{namespace.tools} tool{'' if namespace.tools == 1 else 's'}"
     status = click.style(namespace.status.replace("_", " "), fg=STATUS_COLOURS.get(namespace.status))
     if not namespace.error:
-        return f"{name} {status}, {tools}"
+        return f"{name} {status}, {_offers(namespace)}"
     where = namespace.error_file or ""
     if where and namespace.error_line:
         where += f":{namespace.error_line}"
     prefix = f"{printable(where)}: " if where else ""
-    return f"{name} {status}, {tools}; {click.style(prefix + one_line(namespace.error), fg='red')}"
+    return f"{name} {status}, {_offers(namespace)}; {click.style(prefix + one_line(namespace.error), fg='red')}"
+
+
+def _offers(namespace: Namespace) -> str:
+    """What it serves, in words; tools always, the rest where there is any."""
+    counts = [("tool", namespace.tools), ("resource", namespace.resources), ("prompt", namespace.prompts)]
+    shown = [pair for pair in counts if pair[1] or pair[0] == "tool"]
+    return ", ".join(f"{number} {noun}{'' if number == 1 else 's'}" for noun, number in shown)
 
 
 class Logged:

@@ -34,6 +34,28 @@ def width() -> int:
     return max(40, shutil.get_terminal_size((80, 24)).columns)
 
 
+def folded(text: str) -> str:
+    """A remark for standard error, as wide as that is; elsewhere than on a terminal it is not folded. Lines that
+    begin with a space are commands or tables and stay whole."""
+    if not is_terminal(sys.stderr):
+        return text
+    import textwrap
+
+    columns = min(100, max(40, _error_columns()))
+    return "\n".join(
+        line if line.startswith(" ") else textwrap.fill(line, columns, break_long_words=False, break_on_hyphens=False)
+        for line in text.split("\n")
+    )
+
+
+def _error_columns() -> int:
+    """Standard output may lead elsewhere, so its width says nothing."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return 80
+
+
 def printable(text: str) -> str:
     """Text somebody else wrote, safe to show: control characters become visible instead of being obeyed."""
     return _CONTROL.sub(_visible, text)

@@ -64,7 +64,15 @@ def missing(authorization: bytes | None) -> NotAuthenticated:
         )
     if authorization.partition(b" ")[0].lower() != b"bearer":
         return NotAuthenticated("The Authorization header must have the form 'Bearer TOKEN'.")
-    return NotAuthenticated("The bearer token is not one of this gateway's. Check BEARER_TOKEN on both sides.")
+    if authorization.partition(b" ")[2].lstrip().startswith(b"${"):
+        return NotAuthenticated(
+            "The client sent the name of a variable instead of a token: the variable is not set where the client was "
+            "started, or the client does not fill it in. `tooldock client-config --show-token` writes the token itself."
+        )
+    return NotAuthenticated(
+        "The bearer token is not one of this gateway's. `tooldock up` makes one and keeps it in "
+        "state/keys/bearer_token of the data directory; otherwise it is what BEARER_TOKEN was set to."
+    )
 
 
 class ManagerGuard:

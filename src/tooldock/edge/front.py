@@ -16,6 +16,7 @@ from typing import cast
 
 import structlog
 
+from tooldock.edge import oauth
 from tooldock.edge.credentials import Credentials, missing
 from tooldock.edge.direct import CYCLE, respond
 from tooldock.edge.hosts import Hosts
@@ -41,8 +42,8 @@ from tooldock.model import Caller
 
 Refuse = Callable[[Request, ToolDockError], Response]
 
-OPEN_PATHS = frozenset(("/health", "/docs"))
-OPEN_PREFIX = "/docs/"
+OPEN_PATHS = frozenset(("/health", "/docs")) | oauth.PATHS
+OPEN_PREFIXES = ("/docs/", oauth.WELL_KNOWN)
 CLIENT_GONE = 499
 
 _log = structlog.get_logger("tooldock.edge")
@@ -180,6 +181,8 @@ class Front:
             if preflight is not None:
                 return preflight
         self._identify(request)
+        if not request.authenticated and oauth.is_sought(request.path):
+            return oauth.respond(request)
         _enter_namespace(request)
         return None
 
@@ -193,7 +196,7 @@ class Front:
             raise missing(authorization)
 
     def _is_open(self, path: str) -> bool:
-        return path in self._open_paths or path.startswith(OPEN_PREFIX)
+        return path in self._open_paths or path.startswith(OPEN_PREFIXES)
 
     def _send_directly(self, request: Request, response: Response) -> bool:
         """The ordinary answer to the ordinary request, past ASGI."""

@@ -10,11 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from tooldock.edge.http import HttpError
 from tooldock.edge.proxies import parse_address
 from tooldock.errors import MalformedRequest
 
 _MAX_KNOWN = 1024
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?\Z")
+
+
+class WrongHost(HttpError):
+    code = "wrong_host"
+    status = 421
 
 
 class Hosts:
@@ -40,7 +46,7 @@ class Hosts:
         if match is None:
             raise MalformedRequest("The Host header is not a host name with an optional port.")
         if not self._allows(match["name"].lower(), match["port"]):
-            raise MalformedRequest(
+            raise WrongHost(
                 f"This gateway does not answer to the host name {match['name'][:100]!r}. "
                 "If it is yours, add it to ALLOWED_HOSTS.",
                 host=match["name"][:100],

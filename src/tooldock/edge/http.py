@@ -63,8 +63,8 @@ class WrongMethod(HttpError):
     code = "method_not_allowed"
     status = 405
 
-    def __init__(self, method: str, path: str, allow: str) -> None:
-        super().__init__(f"{method[:20]} is not possible on {path[:200]}; it takes {allow}.", allow=allow)
+    def __init__(self, method: str, path: str, allow: str, hint: str = "") -> None:
+        super().__init__(f"{method[:20]} is not possible on {path[:200]}; it takes {allow}.{hint}", allow=allow)
         self.headers = ((b"allow", allow.encode()),)
 
 

@@ -40,9 +40,12 @@ UNREAD_SECONDS = 120.0
 """How long a client may take nothing of what was sent to it. Closing such a connection waits for the client, too."""
 MAX_PIPELINED = 256
 """Requests that may wait for the answer to an earlier one on their connection."""
+_MANY_PIPELINED = 16
+"""Requests that wait, above which nothing more is read. Who is not read from cannot be seen leaving."""
 LINGER_SECONDS = 2.0
 _MAX_TARGETS = 512
 _MAX_KEPT_TARGET = 512
+_LENGTHS = (b"content-length", b"transfer-encoding")
 _NO_SCOPE: Any = {}
 """Stands for the head of a request that is still arriving."""
 
@@ -281,6 +284,21 @@ def _target(url: bytes) -> _Target:
     return found
 
 
+class _CycleWithoutChunks(RequestResponseCycle):
+    """For clients of HTTP/1.0: an answer without a length ends with its connection."""
+
+    _ends_with_connection = False
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self._ends_with_connection = all(name != b"content-length" for name, _ in message["headers"])
+            if self._ends_with_connection:
+                self.chunked_encoding = False
+        elif self._ends_with_connection:
+            self.expected_content_length = len(message.get("body", b""))
+        await super().send(message)
+
+
 class Protocol(HttpToolsProtocol):
     """uvicorn's HTTP/1.1, with bounds on what the application never sees.
 
@@ -299,6 +317,9 @@ class Protocol(HttpToolsProtocol):
     _unsent = 0
     _unsent_since = 0.0
     _serving = False
+    _stays = False
+    _turn: RequestResponseCycle | None = None
+    """Whose answer is the next on this connection; `cycle` is the request that arrived last."""
     _next: RequestResponseCycle | None = None
     _idle: asyncio.Future[RequestResponseCycle] | None = None
 
@@ -311,6 +332,10 @@ class Protocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
         super().connection_lost(exc)
+        turn = self._turn
+        if turn is not None and not turn.response_complete:
+            turn.disconnected = True
+            turn.message_event.set()
         if self._idle is not None and not self._idle.done():
             self._idle.cancel()
 
@@ -318,11 +343,9 @@ class Protocol(HttpToolsProtocol):
         if self._lingers:
             return
         try:
-            self.parser.feed_data(data)
+            self._parse(data)
         except httptools.HttpParserError:
             self._refuse(400, "These bytes are not an HTTP/1.1 request.")
-        except httptools.HttpParserUpgrade:
-            pass  # the request is answered as if it had not asked to change the protocol
         if self._lingers:
             return
         scope = self.scope
@@ -332,6 +355,34 @@ class Protocol(HttpToolsProtocol):
         elif not self.transport.is_closing():
             self._head_goes_on(len(data))
 
+    def _parse(self, data: bytes) -> None:
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+                self._stay()
+            else:
+                return
+
+    def _stay(self) -> None:
+        """Answer a request as if it had not asked to change the protocol.
+
+        The parser believes that the protocol changes where the body begins, and would take that for a request. So it
+        gets another head with a body just as long.
+        """
+        scope = self.scope
+        lengths = [pair for pair in cast("Any", scope)["headers"] if pair[0] in _LENGTHS]
+        self._stays = True
+        self.parser.feed_data(b"POST / HTTP/1.1\r\n%b\r\n" % b"".join(b"%b: %b\r\n" % pair for pair in lengths))
+        self._stays = False
+        self.scope = scope
+
+    def on_message_complete(self) -> None:
+        if not self.parser.should_upgrade() and not self.cycle.response_complete:
+            self.cycle.more_body = False
+            self.cycle.message_event.set()
+
     def on_message_begin(self) -> None:
         self.url = b""
         self.expect_100_continue = False
@@ -339,6 +390,8 @@ class Protocol(HttpToolsProtocol):
         self.scope = _NO_SCOPE
 
     def on_headers_complete(self) -> None:
+        if self._stays:
+            return
         if len(self.pipeline) >= MAX_PIPELINED:
             raise ValueError("too many requests at once")  # which the parser reports like bytes that are not HTTP
         parser = self.parser
@@ -359,7 +412,7 @@ class Protocol(HttpToolsProtocol):
         }
         self.scope = cast("Any", scope)
         earlier = self.cycle
-        cycle = self.cycle = RequestResponseCycle(
+        cycle = self.cycle = (_CycleWithoutChunks if version == "1.0" else RequestResponseCycle)(
             self.scope,
             self.transport,
             self.flow,
@@ -376,11 +429,13 @@ class Protocol(HttpToolsProtocol):
         if earlier is None or earlier.response_complete:
             self._start(cycle)
         else:
-            self.flow.pause_reading()
             self.pipeline.appendleft((cycle, self.app))
+            if len(self.pipeline) > _MANY_PIPELINED:
+                self.flow.pause_reading()
 
     def _start(self, cycle: RequestResponseCycle) -> None:
         """Have a request served: by the connection's task, when it waits or as soon as it can, or by a new one."""
+        self._turn = cycle
         if self._idle is not None:
             self._idle.set_result(cycle)
             self._idle = None

@@ -9,6 +9,7 @@ keeps what it found; only when that version was closed before it could take the 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,6 +26,7 @@ from tooldock.engine.meter import Meter
 from tooldock.engine.registry import Entry, Registry
 from tooldock.errors import (
     Cancelled,
+    ExecutionTimeout,
     InternalError,
     InvalidArguments,
     NoBackChannel,
@@ -39,6 +41,11 @@ log = structlog.get_logger("tooldock.engine")
 _MAX_DEPTH = 8
 """Tools that call tools that call tools: more than this is a loop."""
 _MAX_RESOLVES = 5
+_MAX_ASKING = 3600.0
+"""Seconds the clock of one call stands still in all. A tool that asks again and again would otherwise never end."""
+
+_CANONICAL = orjson.OPT_SORT_KEYS
+"""One form for equal arguments, for the digest in the audit."""
 
 _UNKNOWN = "?"
 """Stands for names that do not exist, so that strangers cannot fill the metrics with made-up ones."""
@@ -57,7 +64,7 @@ class Engine:
         """What became of the call. Raises nothing but `CancelledError`, when the caller left."""
         started = time.perf_counter()
         found: list[Item] = []
-        arguments = _digestible(call.arguments)
+        arguments = _json(call.arguments, _CANONICAL)
         try:
             outcome = await self._attempt(call, found)
         except ToolDockError as error:
@@ -107,8 +114,9 @@ class Engine:
                 gate.enter_anyway()
             elif not gate.try_enter():
                 await gate.enter(deadline)
+            relay = _Relay(self, call, entry, deadline, gate)
             try:
-                outcome = await source.call(call, item, deadline, _Relay(self, call, entry, deadline))
+                outcome = await source.call(call, item, deadline, relay)
             except Unavailable as error:
                 if error.details.get("reason") == "closed" and self._loop.time() < deadline:
                     continue  # replaced while we waited for a place; the new version is in the catalogue
@@ -116,7 +124,7 @@ class Engine:
             except ToolDockError as error:
                 raise _redacted(error, entry) from None
             finally:
-                gate.leave()
+                relay.end()
             if call.kind == "tool":
                 return output.fit(_clean(outcome, entry), entry.limits.max_output)
             return output.whole(_clean(outcome, entry), entry.limits.max_output, call.kind)
@@ -175,15 +183,24 @@ def _label(item: Item | None) -> str:
 class _Relay:
     """The caller's channel, seen from a running tool: secrets removed, and tools of other namespaces in reach."""
 
-    __slots__ = ("_asked_at", "_asking", "_call", "_deadline", "_engine", "_entry")
+    __slots__ = ("_asked_at", "_asking", "_call", "_deadline", "_engine", "_entry", "_gate", "_last_deadline", "_over")
 
-    def __init__(self, engine: Engine, call: Call, entry: Entry, deadline: float) -> None:
+    def __init__(self, engine: Engine, call: Call, entry: Entry, deadline: float, gate: Gate) -> None:
         self._engine = engine
+        self._gate = gate
+        self._over = False
         self._call = call
         self._entry = entry
         self._deadline = deadline
+        self._last_deadline = deadline + _MAX_ASKING
         self._asking = 0
         self._asked_at = 0.0
+
+    def end(self) -> None:
+        """The call is over; its place is free, unless it was given up for a question that is still open."""
+        self._over = True
+        if not self._asking:
+            self._gate.leave()
 
     @property
     def _channel(self) -> Channel:
@@ -195,12 +212,13 @@ class _Relay:
 
     async def log(self, level: LogLevel, message: str, logger: str | None, data: Any) -> None:
         redactor = self._entry.redactor
-        clean = data if data is None else orjson.loads(redactor.redact(orjson.dumps(data))[0])
-        await self._channel.log(level, redactor.redact_text(message), logger, clean)
+        clean = data if data is None else self._clean(data)
+        name = logger if logger is None else redactor.redact_text(logger)
+        await self._channel.log(level, redactor.redact_text(message), name, clean)
 
     async def ask(self, kind: AskKind, params: Mapping[str, Any]) -> Any:
         if kind != "call_tool":
-            clean = orjson.loads(self._entry.redactor.redact(orjson.dumps(params))[0])
+            clean = self._clean(params)
             if kind == "notify":
                 self._engine.announcer.announce(announce.understood(self._entry.name, clean))
                 return None
@@ -210,6 +228,10 @@ class _Relay:
             raise outcome.error
         return orjson.Fragment(outcome.body)
 
+    def _clean(self, value: Any) -> Any:
+        text, hits = self._entry.redactor.redact(_json(value))
+        return json.loads(text) if hits else value
+
     async def _close_stream(self, params: Mapping[str, Any]) -> Any:
         try:
             return await self._channel.ask("close_stream", params)
@@ -217,17 +239,26 @@ class _Relay:
             return None  # there is no stream to let go of
 
     async def _ask_caller(self, kind: AskKind, params: Mapping[str, Any]) -> Any:
-        """While people think, the clock stands still, also for the tools called afterwards."""
+        """While people think, the clock stands still, also for the tools called afterwards, and others may have the
+        call's place: its caller decides how long it takes."""
         clock = asyncio.get_running_loop().time
         if not self._asking:
             self._asked_at = clock()
+        if self._deadline + clock() - self._asked_at >= self._last_deadline:
+            raise ExecutionTimeout(
+                f"The call has waited for its caller for {_MAX_ASKING:g} seconds in all, and may ask nothing more."
+            )
         self._asking += 1
+        if self._asking == 1 and not self._over:
+            self._gate.leave()
         try:
             return await self._channel.ask(kind, params)
         finally:
             self._asking -= 1
             if not self._asking:
                 self._deadline += clock() - self._asked_at
+                if not self._over:
+                    self._gate.enter_anyway()
 
     def _nested(self, params: Mapping[str, Any]) -> Call:
         namespace, tool, arguments = params.get("namespace"), params.get("tool"), params.get("arguments")
@@ -245,14 +276,11 @@ class _Relay:
         )
 
 
-def _digestible(arguments: dict[str, Any]) -> bytes:
-    """Arguments in one canonical form, for the digest in the audit."""
+def _json(value: Any, option: int = 0) -> bytes:
     try:
-        return orjson.dumps(arguments, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        import json  # integers beyond 64 bits
-
-        return json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode()
+        return orjson.dumps(value, option=option)
+    except TypeError:  # integers beyond 64 bits
+        return json.dumps(value, sort_keys=option == _CANONICAL, separators=(",", ":")).encode()
 
 
 def _clean(outcome: Outcome, entry: Entry) -> Outcome:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -22,8 +23,11 @@ from tooldock_worker.uris import MAX_URI, BadTemplate, Template
 
 Part = Literal["tools", "resources", "prompts"]
 
-_MAX_NAME = 128
+_MAX_NAME = 64
 """Longer names resemble nothing; comparing them would cost time the caller decides on."""
+_MAX_COMPARED = 100
+_MAX_SLIP = 5
+"""Characters that a slip of the pen adds or leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,5 +208,8 @@ def _understood(template: str) -> Template | None:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    match = difflib.get_close_matches(name[:_MAX_NAME], list(known)[:2000], n=1)
+    if len(name) > _MAX_NAME:
+        return ""
+    alike = (other for other in known if abs(len(other) - len(name)) <= _MAX_SLIP)
+    match = difflib.get_close_matches(name, itertools.islice(alike, _MAX_COMPARED), n=1)
     return f" Did you mean {match[0]!r}?" if match else ""

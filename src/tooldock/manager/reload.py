@@ -383,13 +383,16 @@ class Reloader:
 
     def _describe(self, place: _Place) -> Namespace:
         version = place.served
+        entry = version.entry if version is not None else None
         source = version.source if version is not None else None
         problem = place.problem or (source.supervisor.error if source is not None else None)
         details = problem.details if problem is not None else {}
         return Namespace(
             name=place.name,
             status=_status(place),
-            tools=len(version.entry.offers) if version is not None and version.entry is not None else 0,
+            tools=len(entry.offers) if entry is not None else 0,
+            resources=len(entry.resources) + len(entry.templates) if entry is not None else 0,
+            prompts=len(entry.prompts) if entry is not None else 0,
             description=version.config.description if version is not None else "",
             version=version.config.version if version is not None else "",
             author=version.config.author if version is not None else "",

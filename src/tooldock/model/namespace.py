@@ -16,6 +16,9 @@ class Namespace:
     name: str
     status: NamespaceStatus
     tools: int = 0
+    resources: int = 0
+    """Templates included."""
+    prompts: int = 0
     description: str = ""
     version: str = ""
     author: str = ""

@@ -52,7 +52,7 @@ class Record:
     revision: str
     environment: str
     worker: str
-    """The worker package that described it; another one may describe it differently."""
+    """The worker package that described it; another one may describe it differently. Empty if nobody can tell."""
     described: Described
 
 
@@ -60,11 +60,12 @@ def load(path: Path) -> Record | None:
     """None when there is none, or it cannot be understood: it is a cache, the worker knows better."""
     try:
         data = orjson.loads(path.read_bytes())
-        if data["version"] != _VERSION:
-            return None
         names = (data["revision"], data["environment"], data["worker"])
         if not all(isinstance(name, str) for name in names):
             return None
+        if data["version"] != _VERSION:
+            # Spelt otherwise, so a worker has to describe it again; but which revision worked is known.
+            return Record(*names[:2], "", Described())
         return Record(*names, Described.of(data))
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -64,28 +64,33 @@ class PythonSource:
     def prompts(self) -> Sequence[Prompt]:
         return self._prompts
 
-    def know(self, described: Described) -> None:
-        """Take what there is as described earlier, so that no worker has to run for a listing."""
+    def know(self, described: Described) -> Described:
+        """Take what there is as described earlier, so that no worker has to run for a listing.
+
+        Returns it as it is served: without secrets, which a file may have put into a description.
+        """
         name = self.spec.namespace
+        clean, hits = self._secrets.redact(orjson.dumps(described.as_json()))
+        if hits:
+            described = Described.of(orjson.loads(clean))
         self._tools = tuple(catalogue.tool(name, item) for item in described.tools)
         self._resources = tuple(catalogue.resource(name, item) for item in described.resources)
         self._templates = tuple(catalogue.resource(name, item) for item in described.templates)
         self._prompts = tuple(catalogue.prompt(name, item) for item in described.prompts)
+        return described
 
     async def learn(self) -> Described:
         """Start a worker and take what it loads. Raises what kept it from loading."""
         worker = await self._start()
         self.supervisor.adopt(worker)
         try:
-            described = Described.of(worker.described)
+            return self.know(Described.of(worker.described))
         except (KeyError, TypeError, ValueError):
             # Only a tool file that writes to our socket can cause this.
             raise DependencyError(
                 f"The worker of namespace {self.spec.namespace!r} described its tools in a way nobody understands.",
                 namespace=self.spec.namespace,
             ) from None
-        self.know(described)
-        return described
 
     async def call(self, call: Call, item: Item, deadline: float, channel: Channel, /) -> Outcome:
         supervisor = self.supervisor

@@ -271,6 +271,9 @@ class Nothing:
     def on_change(self, change: Change) -> None:
         return None
 
+    def numbers(self) -> dict[str, float]:
+        return {}
+
     def close(self) -> None:
         return None
 

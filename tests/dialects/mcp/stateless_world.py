@@ -105,6 +105,9 @@ class Elsewhere:
     def on_change(self, change: Change) -> None:
         return None
 
+    def numbers(self) -> dict[str, float]:
+        return {}
+
     def close(self) -> None:
         return None
 

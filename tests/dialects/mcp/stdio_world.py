@@ -134,9 +134,10 @@ def enveloped(id: Any, method: str, capabilities: Mapping[str, Any] | None = Non
 class Client:
     """The other ends of the pipes."""
 
-    def __init__(self, to_server: int, from_server: asyncio.StreamReader) -> None:
+    def __init__(self, to_server: int, from_server: asyncio.StreamReader, transport: asyncio.ReadTransport) -> None:
         self._to_server = to_server
         self._from_server = from_server
+        self._transport = transport
         self.raw = b""
 
     async def send(self, *messages: Any) -> None:
@@ -166,6 +167,11 @@ class Client:
         if self._to_server >= 0:
             os.close(self._to_server)
             self._to_server = -1
+
+    def vanish(self) -> None:
+        """As when its process is killed."""
+        self.close()
+        self._transport.close()
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -215,7 +221,7 @@ async def conversation(
     transport, _ = await loop.connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(from_server, "rb", 0)
     )
-    client = Client(to_server, reader)
+    client = Client(to_server, reader, transport)
     stop = asyncio.Event()
     serving = asyncio.create_task(server.serve(Incoming(theirs, max_line), stop, grace))
     try:

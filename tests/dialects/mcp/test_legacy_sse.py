@@ -27,6 +27,7 @@ from tests.dialects.mcp.handshake_world import (
 )
 from tooldock.dialects.mcp.jsonrpc import CANCELLED, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 from tooldock.dialects.mcp.revisions import R2024_11_05, R2025_06_18
+from tooldock.model import Channel
 
 
 class Old:
@@ -116,6 +117,16 @@ async def test_g62_a_wrong_initialize_is_refused_and_may_be_repeated(params: Any
         assert (await old.initialize())["protocolVersion"] == R2024_11_05
 
 
+async def test_g62_connections_keep_little_of_what_clients_say_and_share_their_callers_bounds() -> None:
+    much: dict[str, Any] = {str(number): {} for number in range(20_000)}
+    async with world() as served, connected(served) as old, connected(served) as second:
+        await old.ask("initialize", {"protocolVersion": R2024_11_05, "capabilities": {"roots": much, "more": much}})
+        await second.ask("resources/subscribe", {"uri": "x://1"})
+        one, two = (connection.session for connection in served.legacy._connections.values())
+        assert one.capabilities == {"roots": {}}
+        assert one.share.subscribed == two.share.subscribed > 0
+
+
 async def test_g62_missing_session_is_400_and_unknown_404() -> None:
     async with world() as served, connected(served) as old:
         for endpoint, status in (("/messages", 400), ("/messages?session_id=", 400), ("/messages?session_id=x", 404)):
@@ -196,16 +207,23 @@ async def test_g62_connections_are_bounded() -> None:
 
 async def test_g62_progress_questions_and_cancelling_work_on_the_stream() -> None:
     held = Held()
-    async with world(entry("one", steps=steps, ask=ask, held=held)) as served, connected(served) as old:
+
+    async def roots(arguments: dict[str, Any], channel: Channel) -> Any:
+        return await channel.ask("roots", {})
+
+    offered = entry("one", steps=steps, ask=ask, roots=roots, held=held)
+    async with world(offered) as served, connected(served) as old:
         await old.initialize()
         params = Client.calling("steps", progressToken="t")
         assert (await old.ask("tools/call", params))["params"]["progress"] == 1
         assert (await old.events.message())["params"]["progress"] == 2
         assert (await old.events.message())["result"]["content"][0]["text"] == "done"
-        question = await old.ask("tools/call", Client.calling("ask"), 2)
-        assert question["method"] == "elicitation/create"
-        await old.post({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "accept"}})
+        question = await old.ask("tools/call", Client.calling("roots"), 2)
+        assert question["method"] == "roots/list"
+        await old.post({"jsonrpc": "2.0", "id": question["id"], "result": {"roots": []}})
         assert (await old.events.message())["id"] == 2
+        # This revision has no forms, so nobody is asked.
+        assert (await old.ask("tools/call", Client.calling("ask"), 5))["result"]["isError"] is True
         await old.send("tools/call", Client.calling("held"), 3)
         await held.started.wait()
         assert (await old.ask("ping", id=4))["id"] == 4

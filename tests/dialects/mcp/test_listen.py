@@ -11,7 +11,7 @@ import pytest
 
 from tests.dialects.mcp.stateless_world import OTHER_TOKEN, Stream, World, echo, entry, until, world
 from tooldock.dialects.mcp.jsonrpc import INVALID_PARAMS
-from tooldock.dialects.mcp.listen import MAX_URIS, SUBSCRIPTION_KEY, Listeners, Subscription
+from tooldock.dialects.mcp.listen import MAX_PENDING, MAX_URI, MAX_URIS, SUBSCRIPTION_KEY, Listeners, Subscription
 from tooldock.dialects.mcp.sse import KeepAlive
 from tooldock.engine.registry import Change
 
@@ -143,7 +143,7 @@ async def test_g44_a_caller_has_a_bounded_number_of_subscriptions(tmp_path: Path
 
 
 async def test_g44_a_client_that_does_not_read_is_dropped_and_one_that_does_is_not(tmp_path: Path) -> None:
-    long = [f"x://{'a' * 2000}{number}" for number in range(MAX_URIS)]
+    long = [f"x://{'a' * 2000}{number}" for number in range(100)]
     async with place(tmp_path) as here, listen(here, {"resourceSubscriptions": long}) as reading:
         await acknowledged(reading)
         _, writer = await asyncio.open_connection("127.0.0.1", here.port, limit=1024)
@@ -193,6 +193,13 @@ async def test_after_closing_nobody_can_subscribe(tmp_path: Path) -> None:
 def test_resources_beyond_the_bound_are_not_honoured() -> None:
     many = {"notifications": {"resourceSubscriptions": [f"x://{number}" for number in range(MAX_URIS + 5)]}}
     assert len(Subscription(1, "one", many).uris) == MAX_URIS
+
+
+def test_one_change_of_everything_subscribed_to_is_less_than_a_client_may_leave_unread() -> None:
+    many = [f"{number}".ljust(MAX_URI, letter) for letter in ("\U0001f600", "\x01") for number in range(MAX_URIS)]
+    subscription = Subscription(1, "one", {"notifications": {"resourceSubscriptions": many}})
+    assert subscription.uris
+    assert sum(map(len, subscription.messages(change(reloaded=True)))) < MAX_PENDING / 2
 
 
 def test_an_empty_filter_is_acknowledged_as_such() -> None:

@@ -178,7 +178,7 @@ def test_g23_both_media_types_must_be_acceptable_since_2025_06_18(client: Client
     if client.revision == "2025-03-26" and accept == "application/json":
         assert answer.status_code == 200
     elif client.revision == "2025-03-26" and accept == "text/event-stream":
-        assert answer.status_code in (200, 406)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
     else:
         body = refused(answer, 406, INVALID, answer.json()["id"])
         if accept == "application/json":
@@ -278,7 +278,10 @@ def test_g57_a_foreign_host_is_refused(client: Client) -> None:
 
 
 def test_g58_a_page_may_ask_beforehand_with_the_protocols_headers(client: Client) -> None:
-    wanted = "authorization, content-type, mcp-protocol-version, mcp-session-id, mcp-method, mcp-name, mcp-param-region"
+    wanted = (
+        "authorization, content-type, mcp-protocol-version, mcp-session-id, mcp-method, mcp-name, last-event-id, "
+        "mcp-param-region"
+    )
     answer = client.core.http.request(
         "OPTIONS",
         f"{client.core.url}/mcp",
@@ -325,3 +328,12 @@ def test_the_trailing_slash_is_served_without_a_redirect(client: Client) -> None
     fields = dict(client.base)
     answer = client.core.http.post(f"{client.core.url}/mcp/", content=json.dumps(client.call()), headers=fields)
     assert answer.status_code == 200
+
+
+def test_g04_a_version_that_is_said_twice_alike_is_said_once(core: Gateway) -> None:
+    """A client that also has the header in its configuration sends both, in one line."""
+    client = Client(core, "2025-11-25")
+    assert client.post(client.call(), {"MCP-Protocol-Version": "2025-11-25, 2025-11-25"}).status_code == 200
+    assert client.post(client.call(), {"MCP-Protocol-Version": "2025-11-25, 2025-06-18"}).status_code == 400
+    modern = Client(core, MODERN)
+    refused(modern.post(modern.call(), {"MCP-Protocol-Version": f"{MODERN}, {MODERN}"}), 400, MISMATCH, 7)

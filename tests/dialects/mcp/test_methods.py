@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tooldock.dialects.mcp.exchange import Exchange
+from tooldock.dialects.mcp.exchange import ClientChannel, Exchange
 from tooldock.dialects.mcp.jsonrpc import (
     INTERNAL_ERROR,
     INVALID_PARAMS,
@@ -107,6 +107,57 @@ async def refused(
     return caught.value
 
 
+WRAPS = {
+    "type": "object",
+    "properties": {"result": {"type": "integer"}},
+    "required": ["result"],
+    "x-fastmcp-wrap-result": True,
+}
+HAS_A = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+TEXT = ({"type": "text", "text": "t"},)
+
+
+def promising(schema: dict[str, Any], outcome: Outcome) -> Methods:
+    engine = Engine(lambda call: outcome)
+    tool = Tool(namespace="n", name="t", output_schema=schema)
+    offers: dict[str, Any] = {"t": Offer(tool, None, Validator("t", tool.input_schema))}  # type: ignore[arg-type]
+    engine.registry.swap(Catalogue([Entry("n", offers, LIMITS)]))
+    return Methods(engine, Revisions(ALL))
+
+
+@pytest.mark.parametrize("revision", ALL)
+@pytest.mark.parametrize(
+    ("schema", "outcome", "fits"),
+    [
+        (WRAPS, Outcome("ok", b"1"), True),
+        (WRAPS, Outcome("ok", b'"x"'), False),
+        (HAS_A, Outcome("ok", b'{"a":1}'), True),
+        (HAS_A, Outcome("ok", b'{"a":"secret"}'), False),
+        (HAS_A, Outcome("ok", b"null"), False),
+        (HAS_A, Outcome("ok", b'{"a":1}', content=TEXT), True),
+        (HAS_A, Outcome("ok", b'{"b":1}', content=TEXT), False),
+        (HAS_A, Outcome("ok", b"null", content=TEXT), False),
+    ],
+)
+async def test_g49_a_result_that_breaks_its_tools_promise_is_a_failure_that_says_so(
+    schema: dict[str, Any], outcome: Outcome, fits: bool, revision: str
+) -> None:
+    served = promising(schema, outcome)
+    for _ in range(2):
+        answer = await ask(served, "tools/call", {"name": "t"}, revision)
+        assert answer["isError"] is (not fits and revision >= R2025_06_18)
+        assert ("structuredContent" in answer) == (fits and revision >= R2025_06_18)
+        if answer["isError"]:
+            assert "output schema" in answer["content"][0]["text"]
+            assert "secret" not in json.dumps(answer)
+
+
+async def test_g49_a_promise_nobody_can_read_is_not_held_against_the_tool() -> None:
+    for schema in ({"type": "object", "$ref": "https://example.com/other"}, {"type": "object", "properties": 5}):
+        answer = await ask(promising(schema, Outcome("ok", b'{"a":1}')), "tools/call", {"name": "t"})
+        assert (answer["isError"], answer["structuredContent"]) == (False, {"a": 1})
+
+
 async def test_g46_a_long_list_comes_in_pages_that_add_up_in_order() -> None:
     served = methods(tools=250)
     names: list[str] = []
@@ -152,10 +203,13 @@ def test_g09_the_handshake_declares_what_is_served(revision: str) -> None:
     result = json.loads(served.initialize("n", revision))
     assert result["protocolVersion"] == revision
     assert result["instructions"] == "about"
-    declared = {"tools", "resources", "prompts", "logging"} | ({"completions"} if revision >= R2025_03_26 else set())
-    assert result["capabilities"].keys() == declared
-    for name in ("tools", "resources", "prompts"):
-        assert served.knows(f"{name}/list", revision)
+    assert result["capabilities"] == {
+        "tools": {"listChanged": True},
+        "resources": {"subscribe": True, "listChanged": True},
+        "prompts": {"listChanged": True},
+        "logging": {},
+        **({"completions": {}} if revision >= R2025_03_26 else {}),
+    }
 
 
 async def test_g02_discovery_lists_versions_and_capabilities_with_cache_hints() -> None:
@@ -164,7 +218,7 @@ async def test_g02_discovery_lists_versions_and_capabilities_with_cache_hints() 
     assert result["resultType"] == "complete"
     assert result["ttlMs"] >= 0
     assert result["cacheScope"] == "private"
-    assert result["capabilities"]["tools"] == {"listChanged": True}
+    assert result["capabilities"] == json.loads(methods().initialize("n", R2025_11_25))["capabilities"]
 
 
 @pytest.mark.parametrize(
@@ -339,3 +393,28 @@ def test_the_operator_narrows_the_revisions() -> None:
     assert narrow.listed() == [R2025_06_18]
     assert narrow.negotiate(R2024_11_05) == R2025_06_18
     assert Revisions([R2026_07_28]).negotiate(R2025_11_25) is None
+
+
+@pytest.mark.parametrize("revision", ALL)
+async def test_g53_a_revision_without_elicitation_is_never_asked(revision: str) -> None:
+    asked: list[str] = []
+
+    class Wire:
+        def send(self, message: bytes) -> None:
+            return None
+
+        async def ask(self, method: str, params: Mapping[str, Any]) -> Any:
+            asked.append(method)
+            return {"action": "decline"}
+
+        def close_stream(self) -> bool:
+            return False
+
+    channel = ClientChannel(Wire(), revision, {"elicitation": {}}, None, None)
+    if revision >= R2025_06_18:
+        await channel.ask("elicit", {"message": "?"})
+        assert asked == ["elicitation/create"]
+    else:
+        with pytest.raises(NoBackChannel):
+            await channel.ask("elicit", {"message": "?"})
+        assert asked == []

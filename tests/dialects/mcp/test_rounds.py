@@ -327,11 +327,24 @@ async def test_g54_only_so_many_calls_of_a_caller_wait_and_the_oldest_goes(tmp_p
 async def test_g54_only_so_many_calls_wait_in_all(tmp_path: Path) -> None:
     tool = Tool()
     async with world(tmp_path, entry("one", {"ask": tool}), total=2) as here:
-        first = asked(await here.call("ask", able=FORM, token=OTHER_TOKEN))
-        for _ in range(2):
-            asked(await here.call("ask", able=FORM))
+        first, second = [asked(await here.call("ask", able=FORM)) for _ in range(2)]
+        asked(await here.call("ask", able=FORM, token=OTHER_TOKEN))
         assert here.stateless.rounds.waiting == 2
-        refused(await here.call("ask", {}, answer(first, elicitation_1=YES), able=FORM, token=OTHER_TOKEN))
+        refused(await here.call("ask", {}, answer(first, elicitation_1=YES), able=FORM))
+        done = await here.call("ask", {}, answer(second, elicitation_1=YES), able=FORM)
+        assert done.json()["result"]["resultType"] == "complete"
+
+
+async def test_g54_a_caller_with_many_waiting_calls_pushes_out_its_own(tmp_path: Path) -> None:
+    tool = Tool()
+    names = ("one", "two", "three")
+    async with world(tmp_path, *(entry(name, {"ask": tool}) for name in names), total=3, per_caller=2) as here:
+        other = asked(await here.call("ask", able=FORM, token=OTHER_TOKEN))
+        for name in ("one", "one", "two", "two", "three", "three"):
+            asked(await here.call("ask", able=FORM, namespace=name))
+        assert here.stateless.rounds.waiting == 3
+        done = await here.call("ask", {}, answer(other, elicitation_1=YES), able=FORM, token=OTHER_TOKEN)
+        assert done.json()["result"]["resultType"] == "complete"
 
 
 async def test_calls_that_wait_are_stopped_when_the_gateway_closes(tmp_path: Path) -> None:

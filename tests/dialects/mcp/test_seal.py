@@ -132,6 +132,19 @@ def test_a_file_that_holds_no_key_is_replaced(tmp_path: Path) -> None:
     assert Seal.open(path).unseal(token, BOUND) == TICKET
 
 
+def test_a_pipe_in_place_of_the_key_does_not_hold_up_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "seal"
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)  # without one, opening it for reading waits for ever
+    try:
+        os.write(writer, f"9999999999 {base64.urlsafe_b64encode(bytes(32)).decode()}\n".encode())
+        token = Seal.open(path).seal(TICKET, BOUND, 60)
+    finally:
+        os.close(writer)
+    with pytest.raises(InvalidState):
+        Seal([bytes(32)]).unseal(token, BOUND)
+
+
 def test_where_no_file_can_be_the_key_lives_with_the_process(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     seal = Seal.open(tmp_path / "file" / "seal")

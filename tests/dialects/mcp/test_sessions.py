@@ -14,7 +14,7 @@ import pytest
 from tests.dialects.mcp.handshake_world import ABLE, Held, echo, entry, events, steps, world
 from tooldock.dialects.mcp.jsonrpc import Message, RpcError
 from tooldock.dialects.mcp.revisions import R2025_06_18, R2025_11_25
-from tooldock.dialects.mcp.sessions import MAX_RUNNING, Questions, Session, Sessions
+from tooldock.dialects.mcp.sessions import MAX_RUNNING, MAX_SUBSCRIBED, Questions, Session, Sessions
 from tooldock.dialects.mcp.store import FileStore
 from tooldock.errors import NoBackChannel, Unavailable
 
@@ -193,6 +193,73 @@ async def test_ten_thousand_idle_sessions_cost_less_than_five_kilobytes_each(tmp
     assert each < 5000, f"{each:.0f} bytes each"
 
 
+async def test_of_what_a_client_declares_only_what_questions_need_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "core.jsonl"
+    sessions = Sessions(FileStore(path))
+    await sessions.restore()
+    much: dict[str, Any] = {str(number): {} for number in range(2000)}
+    declared = {"roots": much, "sampling": {"tools": much}, "elicitation": {"form": much, "url": {}}, "more": much}
+    session = sessions.open("tester", "one", R2025_11_25, {**declared, "huge": 10**30}, {})
+    assert session.capabilities == {"roots": {}, "sampling": {"tools": {}}, "elicitation": {"form": {}, "url": {}}}
+    again = sessions.open("tester", "one", R2025_11_25, declared, {})
+    assert again.capabilities is session.capabilities
+    strange: dict[str, Any] = {"roots": True, "sampling": None, "elicitation": {"telepathy": {}}}
+    assert sessions.open("tester", "one", R2025_11_25, strange, {}).capabilities == {}
+    assert path.stat().st_size < 2000
+    sessions.close()
+
+
+async def test_what_the_sessions_of_one_caller_subscribe_to_is_bounded_together(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "core.jsonl")
+    sessions = Sessions(store)
+    await sessions.restore()
+    uri = "x" * 2000
+
+    def fill(session: Session, most: int) -> int:
+        for number in range(most):
+            try:
+                session.subscribe({"uri": f"{uri}{number}"})
+            except RpcError:
+                return number
+        return most
+
+    first = made(sessions)
+    assert fill(first, 256) == 256
+    sessions.save(first)
+    taken = 256
+    while fill(made(sessions), 256) == 256:
+        taken += 256
+        assert taken * len(uri) < MAX_SUBSCRIBED
+    last = made(sessions)
+    assert fill(last, 1) == 0
+    assert fill(made(sessions, "somebody else"), 1) == 1
+    first.unsubscribe({"uri": f"{uri}0"})
+    assert fill(last, 2) == 1
+    sessions.end(first)
+    assert fill(last, 200) == 200
+    sessions.close()
+
+
+async def test_subscriptions_a_former_process_left_are_counted_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "core.jsonl"
+    sessions = Sessions(FileStore(path))
+    await sessions.restore()
+    session = made(sessions)
+    session.subscribe({"uri": "x://1"})
+    sessions.save(session)
+    before = session.share.subscribed
+    sessions.close()
+    sessions = Sessions(FileStore(path))
+    await sessions.restore()
+    found = sessions.find(session.id, "tester", "one")
+    assert found is not None
+    assert found.share.subscribed == before > 0
+    assert made(sessions).share is found.share
+    sessions.end(found)
+    assert found.share.subscribed == 0
+    sessions.close()
+
+
 async def test_g21_a_session_has_a_bounded_number_of_requests_under_way() -> None:
     sessions = Sessions()
     session = made(sessions)
@@ -247,3 +314,36 @@ async def test_the_sessions_name_that_tools_see_is_not_its_id() -> None:
         seen = source.calls[0].meta["session_id"]
         assert client.id is not None
         assert seen == hashlib.sha256(client.id.encode()).hexdigest()
+
+
+async def test_a_caller_who_never_ends_sessions_loses_those_it_left_longest() -> None:
+    sessions = Sessions(max_per_caller=3)
+    unused, left, fresh = (made(sessions) for _ in range(3))
+    for session in (left, fresh):
+        session.initialized = True
+    older(left, 5000)
+    older(unused, 1000)
+    sessions._swept -= 10
+    made(sessions)
+    assert sessions.find(unused.id, "tester", "one") is None
+    assert sessions.find(left.id, "tester", "one") is not None
+    older(left, 5000)
+    sessions._swept -= 10
+    made(sessions)
+    assert sessions.find(left.id, "tester", "one") is None
+    assert sessions.find(fresh.id, "tester", "one") is not None
+    sessions._swept -= 10
+    with pytest.raises(Unavailable):
+        made(sessions)
+    sessions.close()
+
+
+async def test_nobody_s_sessions_give_way_to_another_caller_s() -> None:
+    sessions = Sessions(max_sessions=1)
+    session = made(sessions)
+    older(session, 5000)
+    sessions._swept -= 10
+    with pytest.raises(Unavailable):
+        made(sessions, caller="other")
+    assert sessions.find(session.id, "tester", "one") is not None
+    sessions.close()

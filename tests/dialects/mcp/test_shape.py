@@ -17,7 +17,7 @@ from tooldock.dialects.mcp.revisions import (
     R2025_11_25,
     R2026_07_28,
 )
-from tooldock.errors import ExecutionTimeout, ToolFailed
+from tooldock.errors import ExecutionTimeout, NoBackChannel, ToolFailed
 from tooldock.model import Argument, Outcome, Prompt, Resource, Tool
 
 ALL = (*HANDSHAKE, R2026_07_28)
@@ -112,9 +112,20 @@ def test_g48_the_value_is_wrapped_exactly_where_the_schema_is() -> None:
     assert "structuredContent" not in result(Outcome("ok", b'["a"]'), tool, R2025_03_26)
 
 
-def test_g48_a_schema_that_refers_to_itself_as_a_whole_is_left_out_instead_of_broken() -> None:
-    tool = plain(output_schema={"type": "array", "items": {"$ref": "#"}})
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array", "items": {"$ref": "#"}},
+        {"type": "array", "items": {"$ref": "#/$defs/A"}, "$defs": {"A": {"items": {"$ref": "#"}}}},
+        {"type": "array", "items": {"$ref": "#/definitions/A"}, "definitions": {"A": {}}},
+    ],
+)
+def test_g48_a_schema_that_refers_to_what_wrapping_would_move_is_left_out_instead_of_broken(
+    schema: dict[str, Any],
+) -> None:
+    tool = plain(output_schema=schema)
     assert "outputSchema" not in shape.tool(tool, R2025_11_25)
+    assert shape.tool(tool, R2026_07_28)["outputSchema"] == schema
 
 
 def test_an_input_schema_always_says_that_it_is_an_object() -> None:
@@ -173,10 +184,57 @@ def test_g48_blocks_an_old_revision_cannot_show_become_text(revision: str) -> No
     ]
 
 
-def test_g48_a_prompts_blocks_are_shaped_as_well() -> None:
-    body = orjson.dumps({"messages": [{"role": "user", "content": AUDIO}]})
-    assert json.loads(shape.prompt_result(body, R2024_11_05))["messages"][0]["content"]["type"] == "text"
-    assert json.loads(shape.prompt_result(body, R2025_11_25))["messages"][0]["content"] == AUDIO
+NOTES = {"audience": ["user"], "lastModified": "2025-01-01T00:00:00Z"}
+INSIDE = {"uri": "a://b", "text": "t", "_meta": {"k": 1}}
+EMBEDDED = {"type": "resource", "resource": INSIDE, "annotations": NOTES, "_meta": {"k": 1}}
+
+
+@pytest.mark.parametrize("revision", ALL)
+def test_g48_blocks_have_no_member_their_revision_does_not_know(revision: str) -> None:
+    embedded, link = result(Outcome("ok", content=(EMBEDDED, LINK)), plain(), revision)["content"]
+    for part in (embedded, embedded["resource"]):
+        assert ("_meta" in part) == (revision >= R2025_06_18)
+    assert ("lastModified" in embedded["annotations"]) == (revision >= R2025_06_18)
+    assert embedded["annotations"]["audience"] == ["user"]
+    assert ("icons" in link) == (revision >= R2025_11_25)
+
+
+@pytest.mark.parametrize("revision", ALL)
+def test_g48_a_resource_has_no_annotation_its_revision_does_not_know(revision: str) -> None:
+    noted = shape.resource(Resource(namespace="n", uri="a://b", name="r", annotations=NOTES), revision)
+    assert ("lastModified" in noted["annotations"]) == (revision >= R2025_06_18)
+    dated = shape.resource(
+        Resource(namespace="n", uri="a://b", name="r", annotations={"lastModified": "2025"}), revision
+    )
+    assert ("annotations" in dated) == (revision >= R2025_06_18)
+
+
+@pytest.mark.parametrize("revision", ALL)
+def test_g48_what_is_read_has_no_member_its_revision_does_not_know(revision: str) -> None:
+    (part,) = json.loads(shape.read_result(orjson.dumps({"contents": [INSIDE]}), revision))["contents"]
+    assert ("_meta" in part) == (revision >= R2025_06_18)
+    assert part["text"] == "t"
+
+
+@pytest.mark.parametrize("revision", ALL)
+def test_g48_a_prompts_blocks_are_shaped_as_well(revision: str) -> None:
+    body = orjson.dumps({"messages": [{"role": "user", "content": item} for item in (AUDIO, LINK)]})
+    sound, link = (entry["content"] for entry in json.loads(shape.prompt_result(body, revision))["messages"])
+    assert sound["type"] == ("audio" if revision >= R2025_03_26 else "text")
+    assert link["type"] == ("resource_link" if revision >= R2025_06_18 else "text")
+    assert ("icons" in link) == (revision >= R2025_11_25)
+
+
+@pytest.mark.parametrize("revision", ALL)
+def test_g52_a_resource_and_a_prompt_keep_their_own_meta_beside_the_servers(revision: str) -> None:
+    read = shape.read_result(orjson.dumps({"contents": [], "_meta": {"k": 1}}), revision)
+    got = shape.prompt_result(orjson.dumps({"messages": [], "_meta": {"k": 1}}), revision)
+    for body in (read, got):
+        assert body.count(b'"_meta"') == 1
+        answer = json.loads(body)
+        assert answer["_meta"]["k"] == 1
+        assert ("resultType" in answer) == (revision >= R2026_07_28)
+        assert ("io.modelcontextprotocol/serverInfo" in answer["_meta"]) == (revision >= R2026_07_28)
 
 
 def test_a_failure_is_a_result_the_model_can_read_with_facts_for_programs() -> None:
@@ -216,3 +274,34 @@ def test_an_implementation_is_described_as_far_as_the_revision_goes() -> None:
     assert shape.implementation("n", "about", R2024_11_05).keys() == {"name", "version"}
     assert shape.implementation("n", "about", R2025_06_18).keys() == {"name", "version", "title"}
     assert shape.implementation("n", "about", R2025_11_25).keys() == {"name", "version", "title", "description"}
+
+
+FORM = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "default": "Ann"},
+        "sure": {"type": "boolean", "default": True},
+        "size": {"type": "string", "oneOf": [{"const": "s", "title": "Small"}, {"const": "l"}], "default": "s"},
+    },
+    "required": ["name"],
+}
+
+
+def test_g48_a_form_has_only_what_its_revision_knows() -> None:
+    assert shape.form(FORM, R2025_11_25) is FORM
+    assert shape.form(FORM, R2026_07_28) is FORM
+    assert shape.form(FORM, R2025_06_18) == {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string"},
+            "sure": {"type": "boolean", "default": True},
+            "size": {"type": "string", "enum": ["s", "l"], "enumNames": ["Small", "l"]},
+        },
+        "required": ["name"],
+    }
+
+
+def test_g53_a_form_that_a_revision_cannot_show_is_not_asked() -> None:
+    several = {"type": "object", "properties": {"tags": {"type": "array", "items": {"enum": ["a"]}}}}
+    with pytest.raises(NoBackChannel, match="tags"):
+        shape.form(several, R2025_06_18)

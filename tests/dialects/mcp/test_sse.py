@@ -67,3 +67,7 @@ async def test_g29_an_answer_that_takes_long_begins_as_a_stream() -> None:
     async with asyncio.timeout(5):
         await slow.begun.wait()
     assert not quick.begun.is_set()
+
+
+def test_g34_nothing_is_quiet_for_more_than_fifteen_seconds() -> None:
+    assert sse.KEEP_ALIVE_SECONDS + sse._TICK_SECONDS <= 15

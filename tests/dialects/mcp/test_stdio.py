@@ -704,6 +704,16 @@ async def test_a_call_that_finishes_soon_after_the_end_of_input_is_answered() ->
         await world.over()
 
 
+async def test_nobody_waits_for_a_call_whose_client_is_gone_altogether() -> None:
+    async with conversation(grace=600) as world:
+        await world.client.handshake()
+        await world.client.send(request(1, "tools/call", name="forever"))
+        await world.tools.started.get()
+        world.client.vanish()
+        await world.over()
+        assert world.tools.ended.get_nowait() == "cancelled"
+
+
 async def test_a_call_that_does_not_finish_in_time_is_stopped_and_answered() -> None:
     async with conversation(grace=0.05) as world:
         await world.client.handshake()

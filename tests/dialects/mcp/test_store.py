@@ -8,10 +8,11 @@ import stat
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import structlog
 
@@ -36,6 +37,9 @@ def record(key: str = "k" * 64, **fields: Any) -> Record:
         **fields,
     }
     return Record(key, **given)
+
+
+DEEP = orjson.dumps(record(capabilities="?")).replace(b'"?"', b'{"a":' * 900 + b"1" + b"}" * 900)
 
 
 def opened(path: Path) -> FileStore:
@@ -100,7 +104,7 @@ def test_only_the_owner_can_read_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "tail", [b'{"key":"torn', b"\xff\xfe", b"[]", b'{"key":5}', b"null", b'{"keys":[[]],"seen":1}']
+    "tail", [b'{"key":"torn', b"\xff\xfe", b"[]", b'{"key":5}', b"null", b'{"keys":[[]],"seen":1}', DEEP]
 )
 def test_a_torn_or_strange_line_costs_nothing_else(tmp_path: Path, tail: bytes) -> None:
     path = tmp_path / "core.jsonl"
@@ -122,6 +126,31 @@ def test_a_time_in_the_future_does_not_keep_a_session_for_ever(tmp_path: Path) -
     store.put(record(seen=time.time() + 10**6))
     store.close()
     assert kept(path)[0].seen <= time.time()
+    store = opened(path)
+    store.touch(["k" * 64], time.time() + 10**6)
+    store.close()
+    assert kept(path)[0].seen <= time.time()
+    path.write_bytes(orjson.dumps({**asdict(record()), "seen": "nan"}))
+    assert kept(path)[0].seen <= time.time()
+
+
+def test_neither_a_link_nor_a_pipe_in_its_place_is_read(tmp_path: Path) -> None:
+    elsewhere, path = tmp_path / "elsewhere.jsonl", tmp_path / "core.jsonl"
+    store = opened(elsewhere)
+    store.put(record())
+    store.close()
+    path.symlink_to(elsewhere)
+    assert kept(path) == []
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)  # without one, opening it for reading waits for ever
+    try:
+        os.write(writer, orjson.dumps(record()) + b"\n")
+        assert kept(path) == []
+    finally:
+        os.close(writer)
+    assert path.is_file()
+    assert len(kept(elsewhere)) == 1
 
 
 async def test_history_is_cleared_away_while_lines_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,6 +292,29 @@ async def test_g40_an_answer_too_large_for_the_log_still_reaches_its_client() ->
         assert served.sessions.replay.bytes < 1000
 
 
+async def test_g40_a_client_that_lost_an_answer_too_large_for_the_log_does_not_come_back_for_ever() -> None:
+    ready = asyncio.Event()
+
+    async def huge(arguments: dict[str, Any], channel: Channel) -> Any:
+        await channel.progress(1, None, None)
+        await ready.wait()
+        return "z" * (3 << 20)
+
+    async with world(entry("one", huge=huge)) as served:
+        client = await served.client().open()
+        [session] = served.sessions.all()
+        async with client.streaming("huge") as answer:
+            await answer.event()
+            seen = await answer.event()
+            assert seen is not None
+        ready.set()
+        await until("the call is over", lambda: not session.running)
+        async with client.resume(str(seen.id)) as again:
+            await again.event()
+            change(served)
+            assert (await again.message())["method"] == TOOLS
+
+
 async def test_g40_the_log_is_bounded_by_age_and_forgets_the_streams_too() -> None:
     replay = Replay(max_age=0)
     async with world(entry("one", steps=steps), sessions=Sessions(replay=replay)) as served:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from tooldock.dialects.mcp import shape
 from tooldock.dialects.mcp.jsonrpc import Id, notification
-from tooldock.dialects.mcp.revisions import R2025_03_26, R2025_11_25
+from tooldock.dialects.mcp.revisions import R2025_03_26, R2025_06_18, R2025_11_25
 from tooldock.errors import NoBackChannel
 from tooldock.model import AskKind, Caller, LogLevel
 
@@ -119,8 +120,9 @@ class ClientChannel:
         declared = self.capabilities.get(ability)
         fits = isinstance(declared, dict)
         if fits and kind == "elicit":
-            # Nothing named means forms; a client that names only other modes has none.
-            fits = not declared or "form" in declared
+            # Nothing named means forms; a client that names only other modes has none. Older revisions have no
+            # questions of this kind, whatever a client declares.
+            fits = (not declared or "form" in declared) and self.revision >= R2025_06_18
         if not fits:
             self.missing = {**(self.missing or {}), ability: {"form": {}} if kind == "elicit" else {}}
             raise NoBackChannel(
@@ -132,8 +134,9 @@ class ClientChannel:
     def _shaped(self, kind: AskKind, params: Mapping[str, Any]) -> Mapping[str, Any]:
         if kind != "elicit":
             return params
-        form = {"message": params.get("message", ""), "requestedSchema": params.get("schema", _ANYTHING)}
-        return {"mode": "form", **form} if self.revision >= R2025_11_25 else form
+        schema = params.get("schema", _ANYTHING)
+        asked = {"message": params.get("message", ""), "requestedSchema": shape.form(schema, self.revision)}
+        return {"mode": "form", **asked} if self.revision >= R2025_11_25 else asked
 
 
 class Exchange:

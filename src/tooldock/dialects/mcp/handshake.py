@@ -222,8 +222,13 @@ class Handshake:
         except ToolDockError as error:
             return jsonrpc.error(id, answers.rpc_error(error, exchange.revision))
         except asyncio.CancelledError:
-            if running.cancelled is None or running.task is None or running.task.uncancel():
+            if running.task is None or (running.cancelled is None and running.post.stream is None):
                 raise
+            if running.task.uncancel():
+                raise
+            if running.cancelled is None:
+                # The process ends, and this answer has begun: it shall not break off without a word.
+                return jsonrpc.error(id, RpcError(INTERNAL_ERROR, _STOPPED))
             return jsonrpc.error(id, RpcError(CANCELLED, running.cancelled))
         except Exception:
             log.exception("mcp_request_failed", request_id=exchange.request_id, method=message.method[:200])
@@ -392,7 +397,7 @@ class Handshake:
         request.on_gone = outlet.end
         streams = session.stream_set(self.sessions.replay)
         stream = streams.find(seen[0]) if seen is not None else None
-        if seen is None or stream is None or (stream.ended and seen[1] >= stream.last):
+        if seen is None or stream is None or not stream.continues(seen[1]):
             # Nothing is left to continue with. A client that got an empty stream would come back at once, for ever;
             # one that listens to the session is content, and after a restart it is what it wants.
             stream = streams.open(outlet, standing=True)
@@ -481,6 +486,10 @@ class Handshake:
             if session.streams is not None:
                 session.streams.part()
 
+    def numbers(self) -> dict[str, float]:
+        replay = self.sessions.replay
+        return {"sessions": len(self.sessions), "replay_bytes": replay.bytes, "replay_evictions": replay.evicted}
+
     # What has to be right before anything happens.
 
     def _check_version(self, version: bytes, session: Session) -> None:
@@ -533,6 +542,7 @@ class Handshake:
             raise Unavailable("There are too many event streams open; try again later.", retry_after=30)
 
 
+_STOPPED = "ToolDock is shutting down, and the call was stopped. Try again in a moment."
 _NOT_FOUND = "Session not found: it is over, or was never there. Send 'initialize' again, without Mcp-Session-Id."
 
 

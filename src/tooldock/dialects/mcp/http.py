@@ -43,6 +43,10 @@ class Era(Protocol):
         """Tell who listens that a namespace offers something else now."""
         ...
 
+    def numbers(self) -> dict[str, float]:
+        """What an operator may want to watch, by name."""
+        ...
+
     def close(self) -> None:
         """The process is about to end: end every stream in the way its clients understand."""
         ...
@@ -101,7 +105,7 @@ class Mcp:
     async def _other(self, request: Request) -> Response:
         if request.method == "OPTIONS":
             return Response(204, headers=((b"allow", _ALLOW.encode()),))
-        version = request.headers.get(b"mcp-protocol-version")
+        version = _version(request)
         if version in self._stateless_headers or not self._revisions.handshake:
             raise WrongMethod(request.method, request.path, "POST, OPTIONS")
         if request.method == "GET":
@@ -113,6 +117,9 @@ class Mcp:
     def on_change(self, change: Change) -> None:
         for era in self._eras:
             era.on_change(change)
+
+    def numbers(self) -> dict[str, float]:
+        return {name: value for era in self._eras for name, value in era.numbers().items()}
 
     def close(self) -> None:
         for era in self._eras:
@@ -144,7 +151,7 @@ class Mcp:
                 meta = params.get("_meta")
                 if type(meta) is dict and VERSION_KEY in meta:
                     return True
-        version = request.headers.get(b"mcp-protocol-version")
+        version = _version(request)
         if version is None or version in self._handshake_headers:
             return False
         if version in self._stateless_headers:
@@ -174,6 +181,19 @@ class Mcp:
             return await self._legacy.post(request)
         except RpcError as error:
             return answers.problem(400, None, error)
+
+
+def _version(request: Request) -> bytes | None:
+    """The version header of a request without an envelope.
+
+    A client that also has it in its configuration sends it twice; as long as both say the same, that is what it says.
+    """
+    version = request.headers.get(b"mcp-protocol-version")
+    if version is not None and b"," in version:
+        named = {part.strip() for part in version.split(b",")}
+        if len(named) == 1:
+            version = request.headers[b"mcp-protocol-version"] = named.pop()
+    return version
 
 
 def is_mcp(path: str) -> bool:

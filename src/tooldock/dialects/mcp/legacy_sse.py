@@ -30,7 +30,7 @@ from tooldock.dialects.mcp.jsonrpc import (
 )
 from tooldock.dialects.mcp.media import NotAcceptable, accepted, check_content_type
 from tooldock.dialects.mcp.revisions import R2024_11_05, Revisions
-from tooldock.dialects.mcp.sessions import SETTERS, Session
+from tooldock.dialects.mcp.sessions import SETTERS, Session, abilities
 from tooldock.dialects.mcp.sse import KeepAlive
 from tooldock.edge.http import HttpError, Request, Response
 from tooldock.edge.outlet import MAX_PENDING, Outlet
@@ -129,7 +129,9 @@ class LegacySse:
         self._check_room(request.caller.name)
         assert request.namespace is not None
         id = secrets.token_urlsafe(32)
-        session = Session(id.encode(), request.caller.name, request.namespace, self._first, {})
+        caller = request.caller.name
+        share = next((one.session.share for one in self._connections.values() if one.session.caller == caller), None)
+        session = Session(id.encode(), caller, request.namespace, self._first, {}, share=share)
         outlet = request.open(200, sse.HEADERS)
         request.on_gone = outlet.abort
         connection = self._connections[id] = Connection(session, outlet)
@@ -242,7 +244,7 @@ class LegacySse:
         except ToolDockError as error:
             raise answers.rpc_error(error, revision) from None
         session.revision = revision
-        session.capabilities = capabilities
+        session.capabilities = abilities(capabilities)
         session.initialized = True
         return answer
 
@@ -274,6 +276,9 @@ class LegacySse:
             if session.namespace == change.namespace and session.initialized:
                 for message in (*lists, *updated(session, change)):
                     connection.send(message)
+
+    def numbers(self) -> dict[str, float]:
+        return {"legacy_connections": len(self._connections)}
 
     def close(self) -> None:
         """The process is about to end."""

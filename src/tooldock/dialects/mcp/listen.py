@@ -24,6 +24,8 @@ MAX_PER_CALLER = 256
 MAX_TOTAL = 10_000
 MAX_URIS = 400
 MAX_URI = 2048
+MAX_URIS_BYTES = 256 * 1024
+"""What the URIs of one subscription may take together, as JSON text."""
 MAX_PENDING = 1024 * 1024
 """Bytes a client may leave unread before its stream is dropped, from which it learns to fetch everything anew. One
 change of everything a client can subscribe to is less."""
@@ -177,4 +179,12 @@ def _uris(value: Any) -> tuple[str, ...]:
         return ()
     if type(value) is not list or any(type(uri) is not str for uri in value):
         raise RpcError(INVALID_PARAMS, f"resourceSubscriptions in the notifications of {METHOD} is a list of URIs.")
-    return tuple(dict.fromkeys(uri for uri in value if len(uri) <= MAX_URI))[:MAX_URIS]
+    honoured: dict[str, None] = {}
+    room = MAX_URIS_BYTES
+    for uri in value:
+        if len(honoured) < MAX_URIS and len(uri) <= MAX_URI and uri not in honoured:
+            room -= len(dump(uri))
+            if room < 0:
+                break
+            honoured[uri] = None
+    return tuple(honoured)

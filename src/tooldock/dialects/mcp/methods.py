@@ -24,18 +24,22 @@ from tooldock.dialects.mcp.jsonrpc import (
 )
 from tooldock.dialects.mcp.revisions import (
     R2025_03_26,
+    R2025_06_18,
     R2025_11_25,
     R2026_07_28,
     Revisions,
 )
+from tooldock.engine.schema import Validator
 from tooldock.errors import (
+    ConfigError,
     InternalError,
     InvalidArguments,
     NamespaceNotFound,
     ToolDockError,
+    ToolFailed,
     ToolNotFound,
 )
-from tooldock.model import Argument, Call, Outcome
+from tooldock.model import Argument, Call, Outcome, Tool
 
 if TYPE_CHECKING:
     from tooldock.engine.registry import Entry, Registry
@@ -48,6 +52,7 @@ MAX_COMPLETIONS = 100
 _MAX_NAMESPACE = 63
 _MAX_NAME = 128
 _MAX_URI = 8192
+_UNREAD: Any = object()
 
 _Method = Callable[[Exchange], Coroutine[Any, Any, bytes]]
 
@@ -117,7 +122,8 @@ class Methods:
         elif type(arguments) is not dict:
             raise RpcError(INVALID_PARAMS, "The arguments of tools/call must be an object.")
         revision = exchange.revision
-        offer = self._entry(exchange.namespace).offers.get(name)
+        entry = self._entry(exchange.namespace)
+        offer = entry.offers.get(name)
         if offer is None and len(name) > _MAX_NAME:
             raise RpcError(INVALID_PARAMS, f"There is no tool {name[:_MAX_NAME]!r}…; no name is that long.")
         channel = exchange.channel()
@@ -127,8 +133,12 @@ class Methods:
             self._raise_if_not_the_tools(error, channel, revision)
         if offer is None:
             # It appeared between our look and the engine's.
-            offer = self._entry(exchange.namespace).offer(name)
-        return shape.call_result(outcome, offer.tool, revision)
+            entry = self._entry(exchange.namespace)
+            offer = entry.offer(name)
+        tool = offer.tool
+        if tool.output_schema is not None and error is None and revision >= R2025_06_18:
+            outcome = _as_promised(outcome, tool, entry)
+        return shape.call_result(outcome, tool, revision)
 
     def _as_call(
         self, exchange: Exchange, channel: ClientChannel, name: str, arguments: dict[str, Any], kind: Any = "tool"
@@ -208,8 +218,7 @@ class Methods:
         uri = exchange.params.get("uri")
         if type(uri) is not str or len(uri) > _MAX_URI:
             raise RpcError(INVALID_PARAMS, "resources/read needs the resource's URI as a string.")
-        body = await self._fetch(exchange, "resource", uri, {})
-        return shape.complete(body, exchange.revision, ttl_ms=0)
+        return shape.read_result(await self._fetch(exchange, "resource", uri, {}), exchange.revision)
 
     async def _get_prompt(self, exchange: Exchange) -> bytes:
         name = exchange.params.get("name")
@@ -282,6 +291,33 @@ class Methods:
         if len(namespace) > _MAX_NAMESPACE:
             raise NamespaceNotFound(f"There is no namespace {namespace[:_MAX_NAMESPACE]!r}…; no name is that long.")
         return self.engine.registry.catalogue.entry(namespace)
+
+
+def _as_promised(outcome: Outcome, tool: Tool, entry: Entry) -> Outcome:
+    """The outcome, or a failure where it does not fit the tool's output schema: clients would refuse it whole."""
+    promises = entry.rendered.setdefault("mcp.promises", {})
+    promise = promises.get(tool.name, _UNREAD)
+    if promise is _UNREAD:
+        promise = promises[tool.name] = _promise(tool)
+    if promise is None or outcome.truncated:
+        return outcome
+    try:
+        promise.check(shape.promised(outcome, tool))
+    except InvalidArguments as error:
+        first = error.details["errors"][0]
+        where = f"{first['path']}: " if first["path"] else ""
+        text = f"The result of tool {tool.name!r} does not fit its output schema: {where}{first['message']}."
+        return Outcome("error", error=ToolFailed(text, **error.details))
+    return outcome
+
+
+def _promise(tool: Tool) -> Validator | None:
+    """What an output schema promises, compiled; None where it cannot be, which the list of tools has to live with."""
+    assert tool.output_schema is not None
+    try:
+        return Validator(tool.name, tool.output_schema)
+    except ConfigError:
+        return None
 
 
 def capabilities(revision: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -168,6 +169,12 @@ class Outgoing:
         if len(self._pending) > _CROWDED and not self.crowded:
             self._room.clear()
             self.on_crowded(True)
+
+    def has_reader(self) -> bool:
+        """Whether somebody could still read what is written; found out without writing."""
+        poll = select.poll()
+        poll.register(self._descriptor, 0)  # nothing is waited for, so only what is wrong is told
+        return not self.broken.is_set() and not poll.poll(0)
 
     async def room(self) -> None:
         """Until little enough waits that an answer may join it."""

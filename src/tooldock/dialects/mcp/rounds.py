@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -132,7 +133,7 @@ class Rounds:
         if len(mine) >= self._per_caller:
             self._expire(next(iter(mine)))
         if len(self._waiting) >= self._total:
-            self._expire(next(iter(self._waiting)))
+            self._expire(self._oldest_of_most(exchange.caller.name))
         ticket = secrets.token_bytes(TICKET_BYTES)
         self._waiting[ticket] = run
         self._waiting_of.setdefault(owner, {})[ticket] = None
@@ -147,6 +148,12 @@ class Rounds:
                 "_meta": {"io.modelcontextprotocol/serverInfo": shape.SERVER_INFO},
             }
         )
+
+    def _oldest_of_most(self, caller: str) -> bytes:
+        """Of the caller who has most waiting, so that nobody pushes out others by filling the place alone."""
+        held = Counter(run.owner[0] for run in self._waiting.values())
+        most = max(held, key=lambda name: (held[name], name == caller))
+        return next(ticket for ticket, run in self._waiting.items() if run.owner[0] == most)
 
     def _resume(self, exchange: Exchange, answers: dict[str, Any]) -> _Run:
         ticket = self._seal.unseal(exchange.params["requestState"], _bound(exchange))

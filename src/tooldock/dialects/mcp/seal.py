@@ -12,10 +12,12 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import secrets
+import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -154,11 +156,14 @@ def _create(path: Path, now: float) -> list[bytes]:
 
 def _read(path: Path) -> list[tuple[float, bytes]]:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return []
     with os.fdopen(descriptor, "rb") as file:
-        if os.fstat(descriptor).st_mode & 0o077:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        if mode & 0o077:
             os.fchmod(descriptor, 0o600)
         lines = file.read(4096).decode("ascii", "replace").splitlines()
     keys: list[tuple[float, bytes]] = []

@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import itertools
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, cast
@@ -25,6 +26,8 @@ from tooldock.dialects.mcp.streams import Replay, Streams
 from tooldock.errors import NoBackChannel, Unavailable
 from tooldock.model import LogLevel
 
+RETIRED_SECONDS = 600.0
+"""How long a session must have been left before it gives way to a new one of the same caller."""
 MAX_SESSIONS = 20_000
 MAX_SESSIONS_PER_CALLER = 12_000
 MAX_RUNNING = 1024
@@ -32,21 +35,23 @@ MAX_RUNNING = 1024
 MAX_QUESTIONS = 64
 MAX_SUBSCRIPTIONS = 256
 MAX_URI = 2048
-MAX_CAPABILITIES = 16 * 1024
+MAX_SUBSCRIBED = 16 * 1024 * 1024
+"""Bytes that the subscriptions of all sessions of one caller may take."""
 
 _SWEEP_SECONDS = 60.0
 _MAX_ID = 128
 _MAX_CLIENT = 128
 _MAX_MESSAGE = 500
-_MAX_SHARED = 256
 _HEADERS = {revision: revision.encode() for revision in HANDSHAKE}
 
 # One sequence for all sessions that begins anywhere: an answer that comes late, even after a restart, must not fit a
 # question that is open now.
 _question_ids = itertools.count(secrets.randbelow(2**47) + 1)
 
+_ABILITIES = {"elicitation": ("form", "url"), "sampling": ("context", "tools"), "roots": ()}
+"""What a question may depend on, and the ways of it."""
 _shared: dict[bytes, dict[str, Any]] = {}
-"""Capabilities by their text. There are as many kinds of them as clients, not as sessions. Never changed."""
+"""Abilities by their text; there are a few dozen kinds. Never changed."""
 
 
 class InFlight(Protocol):
@@ -118,6 +123,17 @@ class Questions:
                 future.set_exception(NoBackChannel("The call that asked this question is over."))
 
 
+class Share:
+    """What the sessions of one caller take together."""
+
+    __slots__ = ("sessions", "subscribed")
+
+    def __init__(self) -> None:
+        self.sessions = 0
+        self.subscribed = 0
+        """Bytes of their subscriptions."""
+
+
 class Session:
     __slots__ = (
         "caller",
@@ -134,6 +150,7 @@ class Session:
         "revision",
         "running",
         "saved",
+        "share",
         "streams",
         "subscriptions",
         "used",
@@ -149,12 +166,14 @@ class Session:
         client_name: str = "",
         client_version: str = "",
         key: str = "",
+        share: Share | None = None,
     ) -> None:
         self.id = id
         """Empty for one that a former process left, until its client shows it."""
         self.key = key or key_of(id)
         """What others may know of the id: its digest."""
         self.caller = caller
+        self.share = share or Share()
         self.namespace = namespace
         self.revision = revision
         self.header = _HEADERS[revision]
@@ -228,6 +247,13 @@ class Session:
             raise RpcError(
                 INVALID_PARAMS, f"This session is subscribed to {MAX_SUBSCRIPTIONS} resources; unsubscribe from some."
             )
+        cost = _cost(uri)
+        if self.share.subscribed + cost > MAX_SUBSCRIBED:
+            raise RpcError(
+                INVALID_PARAMS,
+                "The sessions of this caller have too many subscriptions together; unsubscribe from some.",
+            )
+        self.share.subscribed += cost
         self.subscriptions.add(uri)
         return True
 
@@ -236,6 +262,7 @@ class Session:
         if self.subscriptions is None or uri not in self.subscriptions:
             return False
         self.subscriptions.discard(uri)
+        self.share.subscribed -= _cost(uri)
         if not self.subscriptions:
             self.subscriptions = None
         return True
@@ -246,6 +273,8 @@ class Session:
             running.cancel(reason)
         if self.streams is not None:
             self.streams.close()
+        self.share.subscribed -= sum(map(_cost, self.subscriptions or ()))
+        self.subscriptions = None
 
     def record(self) -> Record:
         return Record(
@@ -291,7 +320,7 @@ class Sessions:
         self._asleep: dict[str, Session] = {}
         """Left by a former process and not shown yet, by key: their ids are not known."""
         self._of: dict[str, set[Session]] = {}
-        self._callers: dict[str, int] = {}
+        self._callers: dict[str, Share] = {}
         self._swept = time.monotonic()
         self._loop = asyncio.get_running_loop()
         self._interval = min(_SWEEP_SECONDS, ttl_seconds / 4)
@@ -315,14 +344,16 @@ class Sessions:
                 record.caller,
                 record.namespace,
                 record.revision,
-                _share(dict(record.capabilities)),
+                abilities(record.capabilities),
                 record.client_name,
                 record.client_version,
-                key=record.key,
+                record.key,
+                self._share_of(record.caller),
             )
             session.initialized = record.initialized
             session.log_level = record.log_level
             session.subscriptions = set(record.subscriptions) or None
+            session.share.subscribed += sum(map(_cost, session.subscriptions or ()))
             session.used = session.saved = now - (wall - record.seen)
             self._asleep[session.key] = session
             self._count_in(session)
@@ -331,16 +362,17 @@ class Sessions:
     def open(
         self, caller: str, namespace: str, revision: str, capabilities: dict[str, Any], client: Mapping[str, Any]
     ) -> Session:
-        """A new session. Raises `Unavailable` when there are too many, `RpcError` when it wants to keep too much."""
+        """A new session. Raises `Unavailable` when there are too many."""
         self._check_room(caller)
         session = Session(
             secrets.token_urlsafe(32).encode(),
             caller,
             namespace,
             revision,
-            _share(capabilities),
+            abilities(capabilities),
             _short(client.get("name")),
             _short(client.get("version")),
+            share=self._share_of(caller),
         )
         self._by_id[session.id] = session
         self._count_in(session)
@@ -380,8 +412,8 @@ class Sessions:
         members.discard(session)
         if not members:
             del self._of[session.namespace]
-        self._callers[session.caller] -= 1
-        if not self._callers[session.caller]:
+        session.share.sessions -= 1
+        if not session.share.sessions:
             del self._callers[session.caller]
         if self._store is not None:
             self._store.drop(session.key)
@@ -414,14 +446,16 @@ class Sessions:
 
     def _check_room(self, caller: str) -> None:
         full = len(self) >= self.max_sessions
-        if not full and self._callers.get(caller, 0) < self.max_per_caller:
+        if not full and self._sessions_of(caller) < self.max_per_caller:
             return
         # Those that are over go first; but a flood of attempts must not make us look at every session each time.
         if time.monotonic() - self._swept > 1.0 or self._ttl < 1.0:
             self.sweep()
+            if len(self) >= self.max_sessions or self._sessions_of(caller) >= self.max_per_caller:
+                self._retire_idle(caller)
         if len(self) >= self.max_sessions:
             setting, limit, who = "MCP_MAX_SESSIONS", self.max_sessions, "There are"
-        elif self._callers.get(caller, 0) >= self.max_per_caller:
+        elif self._sessions_of(caller) >= self.max_per_caller:
             setting, limit, who = "MCP_MAX_SESSIONS_PER_CALLER", self.max_per_caller, "This caller has"
         else:
             return
@@ -430,9 +464,26 @@ class Sessions:
             retry_after=60,
         )
 
+    def _retire_idle(self, caller: str) -> None:
+        """A client that opens sessions and never ends them must not lock out its caller for a day: those of the same
+        caller that were left longest give way, first those that were never used at all."""
+        late = time.monotonic() - RETIRED_SECONDS
+        idle = [one for one in self.all() if one.caller == caller and one.used < late and not one.busy]
+        idle.sort(key=lambda one: (one.initialized, one.used))
+        for session in idle[: max(1, len(idle) // 100)]:
+            self.end(session, "The session was idle, and its caller needed room for another.")
+
     def _count_in(self, session: Session) -> None:
         self._of.setdefault(session.namespace, set()).add(session)
-        self._callers[session.caller] = self._callers.get(session.caller, 0) + 1
+        self._callers[session.caller] = session.share
+        session.share.sessions += 1
+
+    def _share_of(self, caller: str) -> Share:
+        return self._callers.get(caller) or Share()
+
+    def _sessions_of(self, caller: str) -> int:
+        share = self._callers.get(caller)
+        return share.sessions if share is not None else 0
 
     def _tick(self) -> None:
         self._timer = self._loop.call_later(self._interval, self._tick)
@@ -458,19 +509,16 @@ def key_of(id: bytes) -> str:
     return hashlib.sha256(id).hexdigest()
 
 
-def _share(capabilities: dict[str, Any]) -> dict[str, Any]:
-    try:
-        text = orjson.dumps(capabilities)
-    except TypeError:
-        raise RpcError(INVALID_PARAMS, "The client's capabilities hold a number beyond 64 bits.") from None
-    if len(text) > MAX_CAPABILITIES:
-        raise RpcError(INVALID_PARAMS, f"The client's capabilities take more than {MAX_CAPABILITIES} bytes.")
-    known = _shared.get(text)
-    if known is None:
-        known = capabilities
-        if len(_shared) < _MAX_SHARED:
-            _shared[text] = known
-    return known
+def abilities(declared: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of the capabilities a client declares, however much it says."""
+    kept: dict[str, Any] = {}
+    for name, ways in _ABILITIES.items():
+        told = declared.get(name)
+        if type(told) is dict:
+            kept[name] = {way: {} for way in ways if told.get(way) is not None}
+            if told and not kept[name] and name == "elicitation":
+                del kept[name]  # nothing named means forms; only unknown ways means none we could use
+    return _shared.setdefault(orjson.dumps(kept), kept)
 
 
 def _short(text: object) -> str:
@@ -482,3 +530,8 @@ def _uri(params: dict[str, Any]) -> str:
     if type(uri) is not str or not uri or len(uri) > MAX_URI:
         raise RpcError(INVALID_PARAMS, f"A subscription needs the resource's URI: a text of at most {MAX_URI} letters.")
     return uri
+
+
+def _cost(uri: str) -> int:
+    """Bytes a subscription takes, roughly: the text, its place in the set, and a notification that may wait."""
+    return 2 * sys.getsizeof(uri) + 200

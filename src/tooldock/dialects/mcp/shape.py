@@ -14,7 +14,7 @@ import orjson
 from tooldock import __version__
 from tooldock.dialects.mcp.jsonrpc import dump
 from tooldock.dialects.mcp.revisions import R2025_03_26, R2025_06_18, R2025_11_25, R2026_07_28
-from tooldock.errors import ToolDockError
+from tooldock.errors import NoBackChannel, ToolDockError
 from tooldock.model import Outcome, Prompt, Resource, Tool
 
 SERVER_INFO = {"name": "tooldock", "version": __version__}
@@ -25,6 +25,7 @@ COMPLETE = b',"resultType":"complete","_meta":%b}' % orjson.dumps(_SERVER_META)
 """The end of every result of the stateless revision."""
 PRIVATE = b',"ttlMs":%d,"cacheScope":"private"'
 ERROR_KEY = "tooldock/error"
+_META = b'"_meta"'
 
 
 # What is on offer.
@@ -60,8 +61,9 @@ def resource(item: Resource, revision: str, *, template: bool = False) -> dict[s
         shaped["mimeType"] = item.mime_type
     if item.size is not None and not template:
         shaped["size"] = item.size
-    if item.annotations:
-        shaped["annotations"] = dict(item.annotations)
+    notes = _notes(item.annotations, revision)
+    if notes:
+        shaped["annotations"] = notes
     return _with_icons(shaped, item.icons, item.meta, revision)
 
 
@@ -86,10 +88,11 @@ def output_schema(schema: Mapping[str, Any], revision: str) -> Mapping[str, Any]
     """Until the stateless revision a result is an object; another one travels as the member `result` of one."""
     if revision >= R2026_07_28 or schema.get("type") == "object":
         return schema
+    text = orjson.dumps(schema)
+    if text.count(b'"$ref":"#') > text.count(b'"$ref":"#/$defs/'):
+        return None  # it refers to a place in itself that would be another one in the object around it
     inner = dict(schema)
     definitions = inner.pop("$defs", None)
-    if b'"$ref":"#"' in orjson.dumps(inner):
-        return None  # it refers to itself as a whole, and would mean the object around it
     wrapped: dict[str, Any] = {"type": "object", "properties": {"result": inner}, "required": ["result"]}
     if definitions is not None:
         wrapped["$defs"] = definitions
@@ -103,6 +106,34 @@ def implementation(namespace: str, description: str, revision: str) -> dict[str,
     if description and revision >= R2025_11_25:
         info["description"] = description
     return info
+
+
+# What a tool asks.
+
+
+def form(schema: Mapping[str, Any], revision: str) -> Mapping[str, Any]:
+    """A form as far as the revision knows it: until 2025-11-25 choices have one list of names, one is chosen, and only
+    yes or no has a default. A form that asks for more cannot be asked at all."""
+    if revision >= R2025_11_25:
+        return schema
+    fields = {name: _plain_field(name, field) for name, field in schema.get("properties", {}).items()}
+    return {**schema, "properties": fields}
+
+
+def _plain_field(name: str, field: Mapping[str, Any]) -> Mapping[str, Any]:
+    if field.get("type") == "array":
+        raise NoBackChannel(
+            f"The tool's question has a field {name!r} with several choices, which this client's revision of MCP does "
+            "not know. Use a client that speaks 2025-11-25 or newer."
+        )
+    plain = {key: value for key, value in field.items() if key != "oneOf"}
+    if field.get("type") != "boolean":
+        plain.pop("default", None)
+    choices = field.get("oneOf")
+    if isinstance(choices, list):
+        plain["enum"] = [choice.get("const") for choice in choices]
+        plain["enumNames"] = [choice.get("title", choice.get("const")) for choice in choices]
+    return plain
 
 
 # What became of a call.
@@ -133,6 +164,13 @@ def call_result(outcome: Outcome, item: Tool, revision: str) -> bytes:
     return _finish(b'{"content":%b,"structuredContent":%b,"isError":false' % (content, structured), outcome, revision)
 
 
+def promised(outcome: Outcome, item: Tool) -> Any:
+    """The value that has to fit the output schema as the tool declared it."""
+    value = orjson.loads(outcome.body)
+    wraps = outcome.content is None and item.output_schema is not None and item.output_schema.get(_WRAPS)
+    return {"result": value} if wraps else value
+
+
 def complete(result: bytes, revision: str, *, ttl_ms: int | None = None) -> bytes:
     """An object as the result of a request; the stateless revision wants more members."""
     if revision < R2026_07_28:
@@ -141,30 +179,42 @@ def complete(result: bytes, revision: str, *, ttl_ms: int | None = None) -> byte
     return b"{" + more[1:] if result == b"{}" else result[:-1] + more
 
 
+def read_result(body: bytes, revision: str) -> bytes:
+    """What was read at a URI."""
+    if revision < R2025_06_18 and _META in body:
+        read = orjson.loads(body)
+        read["contents"] = [_without(part, "_meta") for part in read["contents"]]
+        body = dump(read)
+    return _own(body, PRIVATE % 0, revision)
+
+
 def prompt_result(body: bytes, revision: str) -> bytes:
     """A rendered prompt."""
-    if revision < R2025_06_18:
+    if revision < R2025_11_25:
         rendered = orjson.loads(body)
-        for entry in rendered.get("messages", ()):
+        for entry in rendered["messages"]:
             entry["content"] = block(entry["content"], revision)
         body = dump(rendered)
-    return complete(body, revision)
+    return _own(body, b"", revision)
 
 
 def block(content: Any, revision: str) -> Any:
     """One content block, as far as the revision can show it."""
     if not isinstance(content, dict) or revision >= R2025_11_25:
         return content
+    if revision >= R2025_06_18:
+        return _without(content, "icons")
     kind = content.get("type")
     if kind == "audio" and revision < R2025_03_26:
         return {"type": "text", "text": f"[audio, {content.get('mimeType', 'unknown type')}: not shown here]"}
     if kind == "resource_link":
-        if revision < R2025_06_18:
-            return {"type": "text", "text": f"{content.get('name', 'resource')}: {content.get('uri', '')}"}
-        return {name: value for name, value in content.items() if name != "icons"}
-    if revision < R2025_06_18 and "_meta" in content:
-        return {name: value for name, value in content.items() if name != "_meta"}
-    return content
+        return {"type": "text", "text": f"{content.get('name', 'resource')}: {content.get('uri', '')}"}
+    shown = _without(content, "_meta")
+    if isinstance(shown.get("resource"), dict):
+        shown["resource"] = _without(shown["resource"], "_meta")
+    if isinstance(shown.get("annotations"), dict):
+        shown["annotations"] = _notes(shown["annotations"], revision)
+    return shown
 
 
 def _structured(body: bytes, schema: Mapping[str, Any] | None, revision: str) -> bytes | None:
@@ -218,6 +268,27 @@ def _end(result: bytes, meta: Mapping[str, Any], revision: str) -> bytes:
     if revision >= R2026_07_28:
         return result + b',"resultType":"complete","_meta":%b}' % dump({**meta, **_SERVER_META})
     return result + b',"_meta":%b}' % dump(meta)
+
+
+def _own(body: bytes, hints: bytes, revision: str) -> bytes:
+    """What a namespace rendered as a whole, whose own `_meta` and the server's become one."""
+    if revision < R2026_07_28:
+        return body
+    meta: dict[str, Any] = {}
+    if _META in body:
+        rendered = orjson.loads(body)
+        meta = rendered.pop("_meta", meta)
+        body = dump(rendered)
+    return _end(body[:-1] + hints, meta, revision)
+
+
+def _notes(annotations: Mapping[str, Any], revision: str) -> dict[str, Any]:
+    """For whom a resource or block is, and how important; since 2025-06-18 also of when."""
+    return dict(annotations) if revision >= R2025_06_18 else _without(annotations, "lastModified")
+
+
+def _without(members: Mapping[str, Any], unknown: str) -> dict[str, Any]:
+    return {name: value for name, value in members.items() if name != unknown}
 
 
 def _object_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:

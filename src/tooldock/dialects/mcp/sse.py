@@ -17,7 +17,8 @@ HEADERS: Headers = (
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 )
-KEEP_ALIVE_SECONDS = 15.0
+KEEP_ALIVE_SECONDS = 14.0
+"""With the tick below, nothing is ever quiet for more than 15 seconds."""
 _TICK_SECONDS = 1.0
 _COMMENT = b": keep-alive\n\n"
 

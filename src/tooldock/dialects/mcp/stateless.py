@@ -10,6 +10,7 @@ long; until then an error still has a status of its own. A client that leaves ha
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +46,7 @@ STATUS: Mapping[int, int] = {
 """The status of an error that is the whole answer. Others, our own faults for one, answer a good request: 200."""
 
 _LEVELS = frozenset(LEVELS)
+_STOPPED = "ToolDock is shutting down, and the call was stopped. Try again in a moment."
 _MAX_SHOWN = 40
 
 
@@ -126,6 +128,9 @@ class Stateless:
         self.listeners.close()
         self.rounds.close()
 
+    def numbers(self) -> dict[str, float]:
+        return {"suspended_calls": self.rounds.waiting, "subscriptions": len(self.listeners)}
+
     async def _answer(self, exchange: Exchange, reply: _Reply) -> Response:
         keepalive = self._keepalive
         id = exchange.id
@@ -143,6 +148,11 @@ class Stateless:
             if reply.outlet is None:
                 raise
             return reply.end(jsonrpc.error(id, answers.rpc_error(error, exchange.revision)))
+        except asyncio.CancelledError:
+            if reply.outlet is None or not reply.stays():
+                raise
+            # The process ends, and this answer has begun: it shall not break off without a word.
+            return reply.end(jsonrpc.error(id, RpcError(jsonrpc.INTERNAL_ERROR, _STOPPED)))
         finally:
             keepalive.done(reply)
         if reply.outlet is None:
@@ -250,6 +260,11 @@ class _Reply:
 
     def close_stream(self) -> bool:
         return False
+
+    def stays(self) -> bool:
+        """Whether the client is there and this process is what goes; takes back the cancellation that said so."""
+        task = self._request.task
+        return self._request.stopped == "" and task is not None and not task.uncancel()
 
     def end(self, message: bytes) -> Response:
         """The last event of a stream that has begun."""

@@ -65,6 +65,8 @@ _LOG_LEVEL = "io.modelcontextprotocol/logLevel"
 _GONE = "The client has closed the pipe, so nobody can answer the tool's question."
 
 _CANCEL_SECONDS = 2.0
+_LOOK_SECONDS = 0.1
+"""How often to look whether the client is still there, while calls finish at the end."""
 
 _Work = Callable[[], Awaitable[bytes]]
 """What leads to an answer. Not begun yet: a client may take its request back before it is."""
@@ -550,15 +552,9 @@ class Stdio:
 
     async def _wait(self, grace: float) -> None:
         """For what is running, as long as there is somebody to take the answers."""
-        if not self._tasks or not grace or self._outgoing.broken.is_set():
-            return
-        broken = self._loop.create_task(self._outgoing.broken.wait())
-        done = self._loop.create_task(asyncio.wait(set(self._tasks)))
-        try:
-            await asyncio.wait([broken, done], timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            broken.cancel()
-            done.cancel()
+        end = self._loop.time() + grace
+        while self._tasks and (left := end - self._loop.time()) > 0 and self._outgoing.has_reader():
+            await asyncio.wait(set(self._tasks), timeout=min(left, _LOOK_SECONDS))
 
     def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self._loop.create_task(work)

@@ -12,10 +12,12 @@ when most of it is history. It knows no protocol: what a record means is up to `
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -94,7 +96,7 @@ class FileStore:
             log.warning("sessions_not_read", file=str(self._path), reason=error.strerror)
         if damaged:
             log.warning("sessions_damaged", file=str(self._path), lines=damaged)
-        self._lines = {record.key: _line(asdict(record)) for record in records.values()}
+        self._lines = {record.key: _line(record) for record in records.values()}
         self._live = sum(map(len, self._lines.values()))
         try:
             self._replace(self._write_new(list(self._lines.values())), [])
@@ -103,7 +105,7 @@ class FileStore:
         return list(records.values())
 
     def put(self, record: Record) -> None:
-        line = _line(asdict(record))
+        line = _line(record)
         self._live += len(line) - len(self._lines.get(record.key, b""))
         self._lines[record.key] = line
         self._add(line)
@@ -224,13 +226,16 @@ def _write_all(descriptor: int, data: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _line(fields: Mapping[str, Any]) -> bytes:
+def _line(fields: Mapping[str, Any] | Record) -> bytes:
     return orjson.dumps(fields, default=str) + b"\n"
 
 
 def _lines(path: Path) -> Iterator[bytes]:
     """Whole lines and a torn last one; a line that never ends is not collected."""
-    with path.open("rb") as file:
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            # A pipe or a device that somebody put there could be read for ever.
+            raise OSError(errno.EINVAL, "not a regular file")
         rest = b""
         while chunk := file.read(_READ):
             *whole, rest = (rest + chunk).split(b"\n")
@@ -250,7 +255,7 @@ def _apply(line: bytes, records: dict[str, Record]) -> bool:
         elif "keys" in fields:
             for key in fields["keys"]:
                 if key in records:
-                    records[key] = replace(records[key], seen=float(fields["seen"]))
+                    records[key] = replace(records[key], seen=_past(fields["seen"]))
         else:
             record = _record(fields)
             records[record.key] = record
@@ -268,5 +273,13 @@ def _record(fields: dict[str, Any]) -> Record:
         raise TypeError("not a session")
     if not all(isinstance(uri, str) for uri in record.subscriptions):
         raise TypeError("not a session")
-    # A clock that was wrong once must not keep a session for ever.
-    return replace(record, seen=min(float(record.seen), time.time()), initialized=record.initialized is True)
+    record = replace(record, seen=_past(record.seen), initialized=record.initialized is True)
+    _line(record)  # what could not be written again is not taken, either
+    return record
+
+
+def _past(seen: Any) -> float:
+    """A clock that was wrong once must not keep a session for ever."""
+    now = time.time()
+    given = float(seen)
+    return given if given <= now else now

@@ -196,6 +196,10 @@ class Stream:
         if self.standing:
             self.of.flush(self)
 
+    def continues(self, after: int) -> bool:
+        """Whether anything comes after that event. The last one may be missing: too large for the log."""
+        return not self.ended or (bool(self.events) and self.events[-1][0] > after)
+
     def detach(self, outlet: Outlet) -> None:
         """This connection reads it no more."""
         if self.outlet is outlet:

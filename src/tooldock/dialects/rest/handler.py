@@ -229,7 +229,9 @@ def _options(allowed: str, request: Request) -> Response | None:
     allow = "GET, HEAD, OPTIONS" if allowed == "GET" else f"{allowed}, OPTIONS"
     if method == "OPTIONS":
         return Response(204, headers=((b"allow", allow.encode()),))
-    raise WrongMethod(method, request.path, allow)
+    sent = str(request.scope["path"])
+    hint = f" MCP is at {sent.rstrip('/')[:200]}/mcp." if method == "POST" and request.path == "/" else ""
+    raise WrongMethod(method, sent, allow, hint)
 
 
 def _check_media(content_type: bytes | None) -> None:
