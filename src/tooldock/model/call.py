@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tooldock.model.ports import Channel, SilentChannel
+from tooldock.model.value import value
 
 Role = Literal["caller", "operator", "read-only"]
 Kind = Literal["tool", "resource", "prompt"]
@@ -22,7 +23,7 @@ class Caller:
     address: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Call:
     namespace: str
     tool: str

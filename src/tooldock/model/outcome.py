@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from tooldock.errors import ToolDockError
+from tooldock.model.value import value
 
 Status = Literal["ok", "error"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Outcome:
     """What became of a call.
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tooldock.dialects.jsonbody import MAX_DEPTH
 from tooldock.dialects.mcp import jsonrpc
-from tooldock.dialects.mcp.jsonrpc import INVALID_REQUEST, MAX_DEPTH, PARSE_ERROR, Message, RpcError, message, parse
+from tooldock.dialects.mcp.jsonrpc import INVALID_REQUEST, PARSE_ERROR, Message, RpcError, message, parse
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 VALUES = st.recursive(

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tooldock.dialects.rest.body import MAX_DEPTH, parse
+from tooldock.dialects.jsonbody import MAX_DEPTH
+from tooldock.dialects.rest.body import parse
 from tooldock.errors import MalformedRequest
 
 TEXT = st.text(st.characters(codec="utf-8"))

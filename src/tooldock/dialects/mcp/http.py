@@ -151,11 +151,15 @@ class Mcp:
                 meta = params.get("_meta")
                 if type(meta) is dict and VERSION_KEY in meta:
                     return True
-        version = _version(request)
+        version = request.headers.get(b"mcp-protocol-version")
         if version is None or version in self._handshake_headers:
+            return False
+        version = _version(request)
+        if version in self._handshake_headers:
             return False
         if version in self._stateless_headers:
             return True
+        assert version is not None
         raise RpcError(
             UNSUPPORTED_VERSION,
             f"Unsupported protocol version {version.decode('latin-1')[:40]!r} in the MCP-Protocol-Version header. "

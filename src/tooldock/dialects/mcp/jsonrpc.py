@@ -7,10 +7,11 @@ looked at here, so that nobody after has to. Writing never encodes a result agai
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Literal
 
 import orjson
+
+from tooldock.dialects.jsonbody import MAX_DEPTH, has_long_number, is_too_deep
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -24,10 +25,8 @@ MISSING_CAPABILITY = -32021
 UNSUPPORTED_VERSION = -32022
 CANCELLED = -32800
 
-MAX_DEPTH = 64
 MAX_BATCH = 100
 _MAX_ID = 512
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 Id = str | int
 
@@ -70,9 +69,9 @@ def parse(body: bytes) -> Any:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise RpcError(PARSE_ERROR, f"Parse error: {_why(body, error)}") from None
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
-        _check_depth(value)
-    if _LONG_NUMBER.search(body):
+    if is_too_deep(body, value):
+        raise RpcError(PARSE_ERROR, f"Parse error: nested deeper than {MAX_DEPTH} levels.")
+    if has_long_number(body):
         # orjson would round integers beyond 64 bits. Last, because this parser recurses.
         value = json.loads(body)
     return value
@@ -155,21 +154,6 @@ def _reply(value: dict[str, Any]) -> Message:
     if problem is not None and type(problem) is not dict:
         raise RpcError(INVALID_REQUEST, 'Invalid request: "error" must be an object.')
     return Message("reply", checked_id(value.get("id")), result=value.get("result"), error=problem)
-
-
-def _check_depth(value: Any) -> None:
-    """Level by level, so that neither the stack nor the time depends on how the nesting is made."""
-    level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for container in level
-            if type(container) is dict or type(container) is list
-            for child in (container.values() if type(container) is dict else container)
-        ]
-        if not level:
-            return
-    raise RpcError(PARSE_ERROR, f"Parse error: nested deeper than {MAX_DEPTH} levels.")
 
 
 def _why(body: bytes, error: orjson.JSONDecodeError) -> str:

@@ -52,6 +52,8 @@ MAX_COMPLETIONS = 100
 _MAX_NAMESPACE = 63
 _MAX_NAME = 128
 _MAX_URI = 8192
+_PROMISES = "mcp.promises"
+_TEXT: Any = object()
 _UNREAD: Any = object()
 
 _Method = Callable[[Exchange], Coroutine[Any, Any, bytes]]
@@ -295,12 +297,18 @@ class Methods:
 
 def _as_promised(outcome: Outcome, tool: Tool, entry: Entry) -> Outcome:
     """The outcome, or a failure where it does not fit the tool's output schema: clients would refuse it whole."""
-    promises = entry.rendered.setdefault("mcp.promises", {})
+    promises = entry.rendered.get(_PROMISES)
+    if promises is None:
+        promises = entry.rendered[_PROMISES] = {}
     promise = promises.get(tool.name, _UNREAD)
     if promise is _UNREAD:
         promise = promises[tool.name] = _promise(tool)
+    if promise is _TEXT and outcome.content is None and outcome.body.startswith(b'"'):
+        return outcome  # any text will do, and this is one
     if promise is None or outcome.truncated:
         return outcome
+    if promise is _TEXT:
+        promise = Validator(tool.name, tool.output_schema or {})
     try:
         promise.check(shape.promised(outcome, tool))
     except InvalidArguments as error:
@@ -311,9 +319,11 @@ def _as_promised(outcome: Outcome, tool: Tool, entry: Entry) -> Outcome:
     return outcome
 
 
-def _promise(tool: Tool) -> Validator | None:
+def _promise(tool: Tool) -> Any:
     """What an output schema promises, compiled; None where it cannot be, which the list of tools has to live with."""
     assert tool.output_schema is not None
+    if shape.is_any_text(tool.output_schema):
+        return _TEXT
     try:
         return Validator(tool.name, tool.output_schema)
     except ConfigError:

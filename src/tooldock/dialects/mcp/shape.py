@@ -164,6 +164,13 @@ def call_result(outcome: Outcome, item: Tool, revision: str) -> bytes:
     return _finish(b'{"content":%b,"structuredContent":%b,"isError":false' % (content, structured), outcome, revision)
 
 
+def is_any_text(schema: Mapping[str, Any]) -> bool:
+    """Whether a tool promises no more than a text, which is the commonest promise."""
+    properties = schema.get("properties")
+    inner = properties.get("result") if schema.get(_WRAPS) and isinstance(properties, dict) else None
+    return isinstance(inner, dict) and inner.get("type") == "string" and not inner.keys() - {"type", "title"}
+
+
 def promised(outcome: Outcome, item: Tool) -> Any:
     """The value that has to fit the output schema as the tool declared it."""
     value = orjson.loads(outcome.body)

@@ -8,15 +8,12 @@ wins.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import orjson
 
+from tooldock.dialects.jsonbody import MAX_DEPTH, has_long_number, is_too_deep
 from tooldock.errors import MalformedRequest
-
-MAX_DEPTH = 64
-_LONG_NUMBER = re.compile(rb"[0-9]{19}")
 
 
 def parse(body: bytes) -> dict[str, Any]:
@@ -32,10 +29,10 @@ def parse(body: bytes) -> dict[str, Any]:
             f"The body must be a JSON object with the tool's arguments by name, not {_KINDS[type(value)]}. "
             "Without arguments send {} or nothing."
         )
-    if body.count(b"{") + body.count(b"[") > MAX_DEPTH:
-        _check_depth(value)
+    if is_too_deep(body, value):
+        raise MalformedRequest(f"The body is nested deeper than {MAX_DEPTH} levels.", limit=MAX_DEPTH)
     # Last, because this parser recurses.
-    arguments: dict[str, Any] = json.loads(body) if _LONG_NUMBER.search(body) else value
+    arguments: dict[str, Any] = json.loads(body) if has_long_number(body) else value
     return arguments
 
 
@@ -47,21 +44,6 @@ _KINDS: dict[type, str] = {
     bool: "true or false",
     type(None): "null",
 }
-
-
-def _check_depth(value: Any) -> None:
-    """Level by level, so that neither the stack nor the time depends on how the nesting is made."""
-    level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
-        level = [
-            child
-            for container in level
-            for child in (container.values() if type(container) is dict else container)
-            if type(child) is dict or type(child) is list
-        ]
-        if not level:
-            return
-    raise MalformedRequest(f"The body is nested deeper than {MAX_DEPTH} levels.", limit=MAX_DEPTH)
 
 
 def _not_json(body: bytes, error: orjson.JSONDecodeError) -> MalformedRequest:
