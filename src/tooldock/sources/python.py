@@ -94,13 +94,12 @@ class PythonSource:
 
     async def call(self, call: Call, item: Item, deadline: float, channel: Channel, /) -> Outcome:
         supervisor = self.supervisor
-        info = {
-            "request_id": call.request_id,
-            "caller": call.caller.name,
-            "session_id": call.meta.get("session_id"),
-        }
-        if (capabilities := call.meta.get("client_capabilities")) is not None:
-            info["capabilities"] = capabilities
+        info = {"request_id": call.request_id, "caller": call.caller.name}
+        if meta := call.meta:
+            if session := meta.get("session_id"):
+                info["session_id"] = session
+            if capabilities := meta.get("client_capabilities"):
+                info["capabilities"] = capabilities
         op = b"tools.call" if call.kind == "tool" else _OPS[call.kind]
         while True:
             worker = supervisor.current or await supervisor.get(deadline)
