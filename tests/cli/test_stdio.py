@@ -528,7 +528,7 @@ async def test_g61_the_official_client_lists_calls_and_answers_questions(
     parameters = StdioServerParameters(
         command=sys.executable,
         args=["-m", "tooldock", "stdio", "--namespace", "shared", "--data-dir", str(data)],
-        env={"VENVS_DIR": str(venvs)},
+        env={**os.environ, "VENVS_DIR": str(venvs)},  # the client would pass on too little to build one
     )
     async with asyncio.timeout(SECONDS):
         async with Client(stdio_client(parameters), mode=mode, elicitation_callback=agree) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import subprocess
 import sys
@@ -46,7 +47,7 @@ async def test_resources_prompts_and_questions_work_as_shown(tmp_path: Path, ven
     parameters = StdioServerParameters(
         command=sys.executable,
         args=["-m", "tooldock", "stdio", "library", "--data-dir", str(tmp_path)],
-        env={"VENVS_DIR": str(venvs)},
+        env={**os.environ, "VENVS_DIR": str(venvs)},  # the client would pass on too little to build one
     )
     async with asyncio.timeout(SECONDS), Client(stdio_client(parameters), elicitation_callback=fill_in) as client:
         read = await client.read_resource("library://books/2?language=et")
