@@ -439,25 +439,33 @@ class _Server(uvicorn.Server):
 def _signals(server: _Server, running: Gateway, mcp: Mcp, reporter: Reporter) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     reloads: set[asyncio.Task[Any]] = set()
+    attended = os.isatty(0)
 
     def stop() -> None:
         if server.should_exit:
             server.force_exit = True
             running.drain_seconds = 0
             return
+        reporter.stopping(running.calls_in_flight())
+        end()
+
+    def end() -> None:
         server.should_exit = True
         mcp.close()
-        reporter.stopping(running.calls_in_flight())
         log.info("stopping", calls=running.calls_in_flight())
 
-    def reload() -> None:
+    def hang_up() -> None:
+        if attended and not os.isatty(0):
+            # Not a wish to reload: the terminal is gone, and whoever sat at it could not stop this any more.
+            end()
+            return
         task = asyncio.create_task(running.reload(), name="reload")
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
-    loop.add_signal_handler(signal.SIGHUP, reload)
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
     try:
         yield
     finally:

@@ -56,11 +56,17 @@ class Terminal:
     def press(self, key: bytes) -> None:
         os.write(self._master, key)
 
+    def hang_up(self) -> None:
+        """Close the window."""
+        os.close(self._master)
+        self._master = -1
+
     def close(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        os.close(self._master)
+        if self._master >= 0:
+            os.close(self._master)
 
     def _read(self) -> bool:
         try:

@@ -17,7 +17,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.terminal import Terminal, screen
-from tests.gateway import MANAGER_TOKEN, TOKEN, Gateway, until
+from tests.gateway import MANAGER_TOKEN, TOKEN, Gateway, descendants, is_alive, until
 
 pytestmark = pytest.mark.process
 
@@ -345,6 +345,16 @@ def test_up_sets_everything_up_and_its_commands_work_as_printed(
     assert "Stopping, 0 calls in flight." in terminal.read_all()
     assert terminal.process.returncode == 0
     assert "Traceback" not in terminal.text
+
+
+def test_a_gateway_ends_with_the_terminal_it_was_started_in(up: Callable[..., Terminal], data: Path) -> None:
+    terminal = up()
+    terminal.read_until("the summary", lambda text: "Ctrl-C stops it." in text)
+    workers = descendants(terminal.process.pid)
+    assert workers
+    terminal.hang_up()
+    assert terminal.process.wait(20) == 0
+    until("its workers are gone", lambda: not any(map(is_alive, workers)))
 
 
 def test_a_second_ctrl_c_does_not_wait_for_calls(up: Callable[..., Terminal], data: Path) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from tests.gateway import TOKEN, Gateway
 
-README = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+README_FOLDER = Path(__file__).parents[2]
+README = (README_FOLDER / "README.md").read_text("utf-8")
 
 pytestmark = pytest.mark.process
 
@@ -119,3 +120,17 @@ def test_the_record_shown_has_the_fields_of_a_record(beside: Gateway) -> None:
     beside.value("shared", "hello")
     [record] = beside.audit()
     assert set(re.findall(r'"(\w+)":', shown[1])) <= record.keys()
+
+
+def test_the_request_on_the_page_about_mcp_is_answered_as_shown(beside: Gateway, tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl")
+    example = README_FOLDER / "src" / "tooldock" / "cli" / "templates" / "hello.py.template"
+    beside.write("shared", "hello.py", example.read_text("utf-8"))
+    beside.reload()
+    page = (README_FOLDER / "docs" / "reference" / "mcp.md").read_text("utf-8")
+    shown = re.search(r"```console\n\$ (TOKEN=.*?)\n\$ (curl .*?\}')\n(.*?) …\n```", page, re.S)
+    assert shown is not None
+    script = f"{shown[1]}\n{shown[2]}".replace("http://127.0.0.1:8000", beside.url)
+    done = subprocess.run(["sh", "-c", script], cwd=tmp_path / "checkout", capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith(shown[3].rstrip(",")), done.stdout

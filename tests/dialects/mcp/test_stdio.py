@@ -791,3 +791,40 @@ async def test_a_line_whose_call_is_stopped_is_answered() -> None:
         answer = await world.client.receive()
         assert (answer["id"], answer["ok"], answer["data"]["error"]) == (1, False, "cancelled")
         await world.over()
+
+
+async def test_lines_without_an_id_are_run_and_answered_in_their_order() -> None:
+    """Their client knows an answer by its place alone."""
+    gate = asyncio.Event()
+
+    async def slow(call: Call, channel: Channel) -> Any:
+        await gate.wait()
+        return "slow"
+
+    async with conversation() as world:
+        world.tools.bodies["forever"] = slow
+        await world.client.send(
+            {"method": "call_tool", "name": "forever"},
+            {"method": "call_tool", "name": "echo", "args": {"text": "second"}},
+            {"method": "no_such"},
+            {"method": "list_tools"},
+            {"id": "mine", "method": "call_tool", "name": "echo", "args": {"text": "early"}},
+        )
+        early = await world.client.receive()
+        assert (early["id"], early["data"]) == ("mine", {"result": "early"})
+        assert world.tools.runs == 2  # the second waits for the first
+        gate.set()
+        answers = [await world.client.receive() for _ in range(4)]
+    assert [answer["data"].get("result") for answer in answers[:2]] == ["slow", "second"]
+    assert "no_such" in answers[2]["summary"]
+    assert "tools" in answers[3]["data"]
+
+
+async def test_lines_that_wait_for_their_turn_when_the_pipe_closes_are_not_begun() -> None:
+    async with conversation(grace=0.05) as world:
+        await world.client.send({"method": "call_tool", "name": "forever"}, {"method": "call_tool", "name": "echo"})
+        await world.tools.started.get()
+        world.stop.set()
+        assert (await world.client.receive())["data"]["error"] == "cancelled"
+        await world.over()
+        assert world.tools.runs == 1

@@ -14,6 +14,7 @@ import asyncio
 import itertools
 import secrets
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -133,10 +134,15 @@ class Stdio:
         """The line protocol is all this pipe has heard."""
         self._only_rpc = False
         self._ending = False
+        self._turns: deque[bytes | Coroutine[Any, Any, bytes]] = deque()
+        """Answers to lines without an id, in the order of the lines: their client knows them by nothing else."""
+        self._turning = False
+        self._incoming: Incoming | None = None
 
     async def serve(self, incoming: Incoming, stop: asyncio.Event, grace: float) -> None:
         """Until the client closes its side, or `stop` is set; what runs then has `grace` seconds to finish."""
-        self._outgoing.on_crowded = lambda crowded: incoming.pause() if crowded else incoming.resume()
+        self._incoming = incoming
+        self._outgoing.on_crowded = lambda _crowded: self._throttle()
         incoming.start(self.take, self.take_too_long)
         ends = [self._loop.create_task(event.wait()) for event in (incoming.ended, stop, self._outgoing.broken)]
         try:
@@ -186,7 +192,7 @@ class Stdio:
     def _refuse(self, error: RpcError, in_lines: ToolDockError, value: Any = None) -> None:
         """Answer what belongs to neither protocol in the one that was spoken last."""
         if self._only_lines:
-            self._outgoing.write(lines.failure(in_lines, lines.id_of(value)))
+            self._answer_line(lines.failure(in_lines, lines.id_of(value)), lines.id_of(value))
         else:
             self._outgoing.write(jsonrpc.error(jsonrpc.id_of(value), error))
 
@@ -503,30 +509,60 @@ class Stdio:
             request = lines.read(value)
             entry = self._methods.engine.registry.catalogue.entry(self._namespace)
         except ToolDockError as error:
-            self._outgoing.write(lines.failure(error, id))
+            self._answer_line(lines.failure(error, id), id)
             return
         if request.method == "list_tools":
             elapsed = (time.perf_counter() - started) * 1000
-            self._outgoing.write(lines.tools(entry.tools, id, elapsed_ms=elapsed))
-        elif len(self._tasks) >= MAX_RUNNING:
+            self._answer_line(lines.tools(entry.tools, id, elapsed_ms=elapsed), id)
+        elif id is not lines.NO_ID and len(self._tasks) >= MAX_RUNNING:
             busy = Unavailable(f"{MAX_RUNNING} calls are running already. Wait for one to finish.", retry_after=1)
             self._outgoing.write(lines.failure(busy, id))
         else:
-            self._start(self._call_by_line(request, id))
+            self._answer_line(self._call_by_line(request, id), id)
 
-    async def _call_by_line(self, request: lines.LineRequest, id: Any) -> None:
+    def _answer_line(self, answer: bytes | Coroutine[Any, Any, bytes], id: Any) -> None:
+        """At once where the line has an id; otherwise when all lines before it are done and answered."""
+        if id is not lines.NO_ID:
+            self._start(self._deliver(answer))
+            return
+        self._turns.append(answer)
+        if not self._turning:
+            self._turning = True
+            self._start(self._take_turns())
+        self._throttle()
+
+    async def _take_turns(self) -> None:
+        while self._turns:
+            await self._deliver(self._turns.popleft())
+            self._throttle()
+        self._turning = False
+
+    async def _deliver(self, answer: bytes | Coroutine[Any, Any, bytes]) -> None:
+        if not isinstance(answer, bytes):
+            answer = await answer
+        await self._outgoing.room()
+        self._outgoing.write(answer)
+
+    def _throttle(self) -> None:
+        """Read no more than the client and its calls can take."""
+        if self._incoming is None:
+            return
+        if self._outgoing.crowded or len(self._turns) >= MAX_RUNNING:
+            self._incoming.pause()
+        else:
+            self._incoming.resume()
+
+    async def _call_by_line(self, request: lines.LineRequest, id: Any) -> bytes:
         call = Call(self._namespace, request.name, request.args, CALLER, _request_id(), lines.PROTOCOL)
         started = time.perf_counter()
         try:
-            answer = lines.result(request.name, await self._methods.engine.call(call), id)
+            return lines.result(request.name, await self._methods.engine.call(call), id)
         except asyncio.CancelledError:
             gone = Cancelled("The call was stopped, because ToolDock is shutting down.")
-            answer = lines.failure(gone, id, elapsed_ms=(time.perf_counter() - started) * 1000)
+            return lines.failure(gone, id, elapsed_ms=(time.perf_counter() - started) * 1000)
         except Exception:
             log.exception("line_failed", request_id=call.request_id)
-            answer = lines.failure(InternalError("ToolDock failed while handling this line. See its log."), id)
-        await self._outgoing.room()
-        self._outgoing.write(answer)
+            return lines.failure(InternalError("ToolDock failed while handling this line. See its log."), id)
 
     # The end.
 
@@ -543,6 +579,10 @@ class Stdio:
             await self._wait(grace)
         finally:
             self._rounds.close()
+            for answer in self._turns:
+                if not isinstance(answer, bytes):
+                    answer.close()  # its turn never came
+            self._turns.clear()
             for task in self._tasks:
                 task.cancel()
             if self._tasks:
