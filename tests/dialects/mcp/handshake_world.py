@@ -13,7 +13,9 @@ from typing import Any
 import httpx
 import orjson
 
+from tests.dialects.mcp.elsewhere import Elsewhere
 from tests.edge.world import serve
+from tests.source import EmptySource
 from tooldock.dialects.mcp import answers
 from tooldock.dialects.mcp.handshake import Handshake
 from tooldock.dialects.mcp.http import Mcp
@@ -22,13 +24,13 @@ from tooldock.dialects.mcp.methods import Methods
 from tooldock.dialects.mcp.revisions import HANDSHAKE, R2025_11_25, Revisions
 from tooldock.dialects.mcp.sessions import Sessions
 from tooldock.dialects.mcp.sse import KeepAlive
-from tooldock.edge import Credentials, Front, Hosts, Origins, Request, Response
+from tooldock.edge import Credentials, Front, Hosts, Origins
 from tooldock.edge.watch import Watch
 from tooldock.engine.audit import AuditLog
 from tooldock.engine.pipeline import Engine
-from tooldock.engine.registry import Catalogue, Change, Entry, Limits, Offer, Registry
+from tooldock.engine.registry import Catalogue, Entry, Limits, Offer, Registry
 from tooldock.engine.schema import Validator
-from tooldock.model import Call, Caller, Channel, Item, Outcome, Prompt, Resource, Tool
+from tooldock.model import Call, Caller, Channel, Item, Outcome, Tool
 
 TOKEN, OTHER_TOKEN = "a-token-for-the-tests", "another-token-for-the-tests"
 BOTH = "application/json, text/event-stream"
@@ -37,7 +39,7 @@ ABLE: dict[str, Any] = {"elicitation": {}, "sampling": {}, "roots": {}}
 Function = Callable[[dict[str, Any], Channel], Awaitable[Any]]
 
 
-class Source:
+class Source(EmptySource):
     """Tools of the test's own, each a coroutine."""
 
     def __init__(self, namespace: str, functions: Mapping[str, Function]) -> None:
@@ -49,21 +51,9 @@ class Source:
         hints = {"readOnlyHint": True}
         return [Tool(namespace=self._namespace, name=name, annotations=hints) for name in self._functions]
 
-    def resources(self) -> Sequence[Resource]:
-        return ()
-
-    def templates(self) -> Sequence[Resource]:
-        return ()
-
-    def prompts(self) -> Sequence[Prompt]:
-        return ()
-
     async def call(self, call: Call, item: Item, deadline: float, channel: Channel, /) -> Outcome:
         self.calls.append(call)
         return Outcome("ok", orjson.dumps(await self._functions[call.tool](call.arguments, channel)))
-
-    async def close(self) -> None:
-        return None
 
 
 def entry(namespace: str, **functions: Function) -> Entry:
@@ -262,22 +252,6 @@ class Client:
         return self
 
 
-class Nothing:
-    """Where the stateless revision would be."""
-
-    async def post(self, request: Request, value: Any) -> Response:
-        return Response(418)
-
-    def on_change(self, change: Change) -> None:
-        return None
-
-    def numbers(self) -> dict[str, float]:
-        return {}
-
-    def close(self) -> None:
-        return None
-
-
 class World:
     """A served gateway, and clients for it."""
 
@@ -318,7 +292,7 @@ async def world(
     engine.registry.subscribe(handshake.on_change)
     engine.registry.subscribe(old.on_change)
     front = Front(
-        Mcp(methods, revisions, handshake, Nothing(), old),
+        Mcp(methods, revisions, handshake, Elsewhere(), old),
         refuse=answers.refuse,
         hosts=Hosts("127.0.0.1", ()),
         origins=Origins(()),

@@ -13,7 +13,9 @@ from typing import Any
 import httpx
 import orjson
 
+from tests.dialects.mcp.elsewhere import Elsewhere
 from tests.edge.world import serve
+from tests.source import EmptySource
 from tooldock.dialects.mcp import answers
 from tooldock.dialects.mcp.http import Mcp
 from tooldock.dialects.mcp.methods import Methods
@@ -22,11 +24,11 @@ from tooldock.dialects.mcp.rounds import Rounds
 from tooldock.dialects.mcp.seal import Seal
 from tooldock.dialects.mcp.sse import KeepAlive
 from tooldock.dialects.mcp.stateless import CAPABILITIES_KEY, VERSION_KEY, Stateless
-from tooldock.edge import Credentials, Front, Hosts, Origins, Request, Response
+from tooldock.edge import Credentials, Front, Hosts, Origins
 from tooldock.edge.watch import Watch
 from tooldock.engine.audit import AuditLog
 from tooldock.engine.pipeline import Engine
-from tooldock.engine.registry import Catalogue, Change, Entry, Limits, Offer, Registry
+from tooldock.engine.registry import Catalogue, Entry, Limits, Offer, Registry
 from tooldock.engine.schema import Validator
 from tooldock.model import Call, Caller, Channel, Item, Outcome, Prompt, Resource, Tool
 
@@ -39,7 +41,7 @@ ACCEPT = "application/json, text/event-stream"
 Function = Callable[[dict[str, Any], Channel], Awaitable[Any]]
 
 
-class Source:
+class Source(EmptySource):
     """Tools, resources and prompts of the test's own, each a coroutine."""
 
     def __init__(self, namespace: str, functions: Mapping[str, Function], schemas: Mapping[str, Any]) -> None:
@@ -62,18 +64,12 @@ class Source:
     def resources(self) -> Sequence[Resource]:
         return [Resource(namespace=self._namespace, uri=uri, name=uri) for uri in self._functions if "://" in uri]
 
-    def templates(self) -> Sequence[Resource]:
-        return ()
-
     def prompts(self) -> Sequence[Prompt]:
         return [Prompt(namespace=self._namespace, name=name) for name in self._functions if name.startswith("prompt_")]
 
     async def call(self, call: Call, item: Item, deadline: float, channel: Channel, /) -> Outcome:
         value = await self._functions[call.tool](call.arguments, channel)
         return Outcome("ok", orjson.dumps(value))
-
-    async def close(self) -> None:
-        return None
 
     def entry(self) -> Entry:
         return Entry(
@@ -88,28 +84,6 @@ class Source:
 
 def entry(namespace: str, functions: Mapping[str, Function], schemas: Mapping[str, Any] | None = None) -> Entry:
     return Source(namespace, functions, schemas or {}).entry()
-
-
-class Elsewhere:
-    """Where the revisions with a handshake would be."""
-
-    async def post(self, request: Request, value: Any) -> Response:
-        return Response(418)
-
-    async def get(self, request: Request) -> Response:
-        return Response(418)
-
-    async def delete(self, request: Request) -> Response:
-        return Response(418)
-
-    def on_change(self, change: Change) -> None:
-        return None
-
-    def numbers(self) -> dict[str, float]:
-        return {}
-
-    def close(self) -> None:
-        return None
 
 
 class World:

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from tests.source import EmptySource
 from tooldock.dialects.mcp.methods import Methods
 from tooldock.dialects.mcp.pipe import Incoming, Outgoing
 from tooldock.dialects.mcp.revisions import HANDSHAKE, STATELESS, Revisions
@@ -25,7 +26,7 @@ from tooldock.engine.pipeline import Engine
 from tooldock.engine.registry import Catalogue, Entry, Limits, Offer, Registry
 from tooldock.engine.schema import Validator
 from tooldock.errors import ToolFailed
-from tooldock.model import Call, Channel, Item, Outcome, Prompt, Resource, Tool
+from tooldock.model import Call, Channel, Item, Outcome, Tool
 
 SECONDS = 5.0
 EVERY = (*STATELESS, *HANDSHAKE)
@@ -37,7 +38,7 @@ Body = Callable[[Call, Channel], Awaitable[Any]]
 
 
 @dataclass
-class Tools:
+class Tools(EmptySource):
     """A `ToolSource` whose tools are functions of the test."""
 
     bodies: dict[str, Body]
@@ -47,15 +48,6 @@ class Tools:
 
     def list(self) -> Sequence[Tool]:
         return [Tool(namespace="shared", name=name, input_schema=TEXT) for name in self.bodies]
-
-    def resources(self) -> Sequence[Resource]:
-        return ()
-
-    def templates(self) -> Sequence[Resource]:
-        return ()
-
-    def prompts(self) -> Sequence[Prompt]:
-        return ()
 
     async def call(self, call: Call, item: Item, deadline: float, channel: Channel, /) -> Outcome:
         self.runs += 1
@@ -69,9 +61,6 @@ class Tools:
         finally:
             self.ended.put_nowait(how)
         return Outcome("ok", orjson.dumps(value))
-
-    async def close(self) -> None:
-        return None
 
 
 async def echo(call: Call, channel: Channel) -> Any:

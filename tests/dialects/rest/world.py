@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.source import EmptySource
 from tooldock.dialects.rest import Rest, refuse
 from tooldock.edge import Credentials, Docs, Front, Hosts, ManagerGuard, Metrics, Networks, Origins
 from tooldock.engine.registry import Catalogue, Entry, Limits, Offer, Registry
 from tooldock.engine.schema import Validator
 from tooldock.errors import ToolDockError
-from tooldock.model import Call, Caller, Channel, Item, Namespace, Outcome, Prompt, Resource, Tool
+from tooldock.model import Call, Caller, Namespace, Outcome, Tool
 
 TOKEN = "a-token-for-the-tests"
 MANAGER = "the-managers-token"
@@ -22,34 +23,12 @@ LIMITS = Limits(timeout=60, max_concurrency=8, max_queue=8, max_output=1 << 20)
 OBJECT: dict[str, Any] = {"type": "object", "properties": {}}
 
 
-class NoSource:
-    """Tools that are only looked at."""
-
-    def list(self) -> Sequence[Tool]:
-        return ()
-
-    def resources(self) -> Sequence[Resource]:
-        return ()
-
-    def templates(self) -> Sequence[Resource]:
-        return ()
-
-    def prompts(self) -> Sequence[Prompt]:
-        return ()
-
-    async def call(self, call: Call, item: Item, deadline: float, channel: Channel, /) -> Outcome:
-        raise AssertionError("nothing runs in these tests")
-
-    async def close(self) -> None:
-        return None
-
-
 def tool(name: str, schema: Mapping[str, Any] = OBJECT, *, namespace: str = "shared", **more: Any) -> Tool:
     return Tool(namespace=namespace, name=name, input_schema=schema, **more)
 
 
 def entry(name: str, *tools: Tool, **more: Any) -> Entry:
-    offers = {one.name: Offer(one, NoSource(), Validator(one.name, one.input_schema)) for one in tools}
+    offers = {one.name: Offer(one, EmptySource(), Validator(one.name, one.input_schema)) for one in tools}
     return Entry(name, offers, LIMITS, **more)
 
 
